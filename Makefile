@@ -1,0 +1,60 @@
+# Everything a newcomer types. `make help` lists it. Each recipe is one command that also works without make.
+.DEFAULT_GOAL := help
+SHELL := bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+EDITABLE := $(PIP) install --no-deps --no-build-isolation --editable .
+# Envoy tests share the machine's cores; more workers than this only makes them wait for each other.
+WORKERS ?= 2
+
+.PHONY: help up demo test lint bench fuzz install format lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+up: $(VENV)/.runtime  ## run the stack on this machine (Ctrl-C stops it); ARGS="--replicas 5"
+	@$(BIN)/pointsman up $(ARGS)
+
+demo: $(VENV)/.runtime  ## start a stack, send requests, show pick and answer, stop; exit 0 only if they agree
+	@$(BIN)/pointsman demo $(ARGS)
+
+test: $(VENV)/.dev  ## all checks and all tests
+	@BIN=$(BIN) WORKERS=$(WORKERS) tools/check all
+
+lint: $(VENV)/.dev  ## ruff, mypy, import-linter
+	@BIN=$(BIN) tools/check lint
+
+bench: $(VENV)/.dev  ## the figures of docs/performance.md
+	@$(BIN)/python -m bench $(ARGS)
+
+fuzz: $(VENV)/.dev  ## the fuzz tests of `make test`, for longer; EXAMPLES=100000
+	@POINTSMAN_FUZZ_EXAMPLES=$(or $(EXAMPLES),100000) $(BIN)/python -m pytest -q -k fuzz tests $(ARGS)
+
+install: $(VENV)/.runtime  ## the environment in .venv, with .venv/bin/pointsman
+
+format: $(VENV)/.dev  ## rewrite the code as ruff wants it
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
+
+lock:  ## write requirements/*.txt anew from pyproject.toml (needs uv)
+	@tools/lock
+
+clean:  ## remove the environment and what tools left (the cache outside the clone stays)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(f"pointsman needs Python 3.11 or newer, $(PYTHON) is {sys.version.split()[0]}: set PYTHON=…") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml | $(BIN)/python
+	@echo "installing the environment in $(VENV)"
+	@$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@$(EDITABLE)
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	@echo "installing the tools of make test in $(VENV)"
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,1 @@
+"""Pointsman: the llm-d inference-scheduling system in Python."""

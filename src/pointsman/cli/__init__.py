@@ -1,0 +1,56 @@
+"""The command line. One module per noun; this one only names them and turns errors into one sentence and an exit code.
+
+Commands are registered by import path, so `pointsman status` does not pay for importing the picker.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from pointsman.core.errors import PointsmanError
+
+app = App(
+    name="pointsman",
+    help="llm-d inference scheduling: picker, simulator, and the stack around them.",
+    version_flags=["--version"],
+)
+app.command("pointsman.cli.up:up", name="up")
+app.command("pointsman.cli.up:status", name="status")
+app.command("pointsman.cli.up:down", name="down")
+app.command("pointsman.cli.demo:demo", name="demo")
+app.command("pointsman.cli.epp:epp", name="epp")
+app.command("pointsman.cli.sim:sim", name="sim")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit; a mistake of the user is one sentence on stderr, never a traceback."""
+    sys.exit(_run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def epp_scheduler() -> None:
+    """Be the Go picker's executable: same flags, no sub-command."""
+    main(["epp", *sys.argv[1:]])
+
+
+def llm_d_inference_sim() -> None:
+    """Be the Go simulator's executable: same flags, no sub-command."""
+    main(["sim", *sys.argv[1:]])
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        result = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        _complain(str(error))
+        return 2
+    except PointsmanError as error:
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+def _complain(sentence: str) -> None:
+    print(f"pointsman: {sentence}", file=sys.stderr)  # noqa: T201 - this is where the program speaks

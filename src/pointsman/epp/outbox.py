@@ -110,12 +110,15 @@ class Outbox:
         elif stream.open:
             self._hold_back(stream, data)
 
-    def finish(self, stream: Stream, block: bytes) -> None:
-        """End the response with trailers, after all that waits for a window."""
+    def finish(self, stream: Stream, block: bytes = b"") -> None:
+        """End the response, with trailers if there are any, after all that waits for a window."""
         if stream.pending:
             stream.trailers = block
             return
-        self.frames.append(frame(Kind.HEADERS, END_HEADERS | END_STREAM, stream.id, block))
+        if block:
+            self.frames.append(frame(Kind.HEADERS, END_HEADERS | END_STREAM, stream.id, block))
+        else:
+            self.frames.append(frame(Kind.DATA, END_STREAM, stream.id))
         self._on_end(stream)
 
     def release(self, stream: Stream) -> None:

@@ -1,0 +1,266 @@
+"""vLLM's metrics, counted exactly and written fast.
+
+Gauges are read from the engine at the moment of a scrape, never from an asynchronous copy. Counters and histograms
+are plain numbers; each family keeps its finished text until it changes, so a scrape of an idle pod joins prepared
+bytes. Names and labels are llm-d-inference-sim's (`dialect` sim) or real vLLM's (`vllm`: label `engine`,
+`finished_reason`); families that only one of the two has are always there.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from pointsman.sim.engine import Seq, Step
+
+FIRST_TOKEN = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+)  # fmt: skip
+PER_TOKEN = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+REQUEST = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+)  # fmt: skip
+ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+class Gauges(NamedTuple):
+    """What is true at the moment of a scrape."""
+
+    running: float
+    waiting: float
+    usage: float
+    running_loras: str = ""
+    waiting_loras: str = ""
+    loras_changed: float = 0.0
+
+
+def one_two_five(limit: int) -> tuple[int, ...]:
+    """Return the bounds 1, 2, 5, 10, … up to the limit."""
+    bounds = [m * 10**e for e in range(12) for m in (1, 2, 5)]
+    return tuple(b for b in bounds if b <= limit)
+
+
+def number(value: float) -> str:
+    """Return the number as Prometheus clients write it: no trailing `.0`."""
+    if value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return repr(float(value))
+
+
+class Family(Protocol):
+    """A block of lines under one name."""
+
+    def render(self) -> bytes: ...
+
+
+class Histogram:
+    """Counts by upper bound."""
+
+    __slots__ = ("_head", "_lines", "_text", "bounds", "counts", "stale", "sum")
+
+    def __init__(self, name: str, text: str, *, bounds: Sequence[float], labels: str) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+        self.stale = True
+        self._text = b""
+        self._head = f"# HELP {name} {text}\n# TYPE {name} histogram\n"
+        edges = [*(number(b) for b in bounds), "+Inf"]
+        self._lines = [f'{name}_bucket{{{labels},le="{edge}"}} ' for edge in edges]
+        self._lines += [f"{name}_sum{{{labels}}} ", f"{name}_count{{{labels}}} "]
+
+    def observe(self, value: float, *, times: int = 1) -> None:
+        """Count a value, or the same value several times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+        self.stale = True
+
+    def fill(self, counts: Sequence[int]) -> None:
+        """Show these counts per bucket instead; the sum takes each bucket at its upper bound."""
+        size = len(self.counts)
+        self.counts = [*counts[:size], *([0] * (size - len(counts)))]
+        edges = [*self.bounds, self.bounds[-1]]
+        self.sum = float(sum(edge * count for edge, count in zip(edges, self.counts, strict=True)))
+        self.stale = True
+
+    def render(self) -> bytes:
+        if self.stale:
+            total, values = 0, []
+            for count in self.counts:
+                total += count
+                values.append(str(total))
+            values += [number(self.sum), str(total)]
+            lines = "\n".join(map("".join, zip(self._lines, values, strict=True)))
+            self._text = f"{self._head}{lines}\n".encode()
+            self.stale = False
+        return self._text
+
+
+class Numbers:
+    """A gauge or counter family: one value per label set."""
+
+    __slots__ = ("_head", "_name", "_shown", "_text", "values")
+
+    def __init__(self, name: str, text: str, *, kind: str) -> None:
+        self._name = name
+        self._head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+        self.values: dict[str, float] = {}
+        self._shown: dict[str, float] | None = None
+        self._text = b""
+
+    def add(self, labels: str, value: float = 1) -> None:
+        """Count."""
+        self.values[labels] = self.values.get(labels, 0) + value
+
+    def render(self) -> bytes:
+        if self.values != self._shown:
+            self._shown = dict(self.values)
+            lines = "".join(f"{self._name}{{{labels}}} {number(v)}\n" for labels, v in self.values.items())
+            self._text = (self._head + lines).encode()
+        return self._text
+
+
+def escape(value: str) -> str:
+    """Return a label value as the text format wants it."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class Metrics:
+    """All families of one simulator."""
+
+    def __init__(
+        self, *, model: str, max_model_len: int, block_size: int, blocks: int, max_loras: int, dialect: str
+    ) -> None:
+        engine = 'engine="0",' if dialect == "vllm" else ""
+        self.labels = f'{engine}model_name="{escape(model)}"'
+        self._engine_labels = f'engine="0",model_name="{escape(model)}"'
+        self._reason = "finished_reason" if dialect == "vllm" else "finish_reason"
+        self._max_loras = max_loras
+        self.families: dict[str, Histogram | Numbers] = {}
+        self._gauges()
+        self._counters()
+        self._histograms(max_model_len)
+        config = self.families["vllm:cache_config_info"]
+        assert isinstance(config, Numbers)
+        config.values[f'block_size="{block_size}",num_gpu_blocks="{blocks}"'] = 1
+
+    def _gauges(self) -> None:
+        for name, text in (
+            ("num_requests_running", "Number of requests in model execution batches."),
+            ("num_requests_waiting", "Number of requests waiting to be processed."),
+            ("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage."),
+        ):
+            self._numbers(name, text, kind="gauge").values[self.labels] = 0
+        self._numbers("lora_requests_info", "Running stats on LoRA requests.", kind="gauge")
+        self._numbers("cache_config_info", "Information of the LLMEngine CacheConfig.", kind="gauge")
+
+    def _counters(self) -> None:
+        for name, text, labels in (
+            ("prefix_cache_hits_total", "Prefix cache hits, in tokens.", self.labels),
+            ("prefix_cache_queries_total", "Prefix cache queries, in tokens.", self.labels),
+            ("prompt_tokens_total", "Number of prefill tokens processed.", self.labels),
+            ("generation_tokens_total", "Number of generation tokens processed.", self.labels),
+            ("num_preemptions_total", "Cumulative number of preemptions from the engine.", self._engine_labels),
+        ):
+            self._numbers(name, text, kind="counter").values[labels] = 0
+        self._numbers("request_success_total", "Count of successfully processed requests.", kind="counter")
+
+    def _histograms(self, max_model_len: int) -> None:
+        sizes = one_two_five(max_model_len)
+        for name, text, bounds in (
+            ("request_prompt_tokens", "Number of prefill tokens processed.", sizes),
+            ("request_generation_tokens", "Number of generation tokens processed.", sizes),
+            ("request_params_max_tokens", "Histogram of the max_tokens request parameter.", sizes),
+            ("max_num_generation_tokens", "Maximum number of requested generation tokens.", sizes),
+            ("request_max_num_generation_tokens", "Maximum number of requested generation tokens.", sizes),
+            ("request_params_n", "Histogram of the n request parameter.", (1, 2, 5, 10, 20)),
+            ("iteration_tokens_total", "Histogram of number of tokens per engine_step.", ITERATION),
+            ("time_to_first_token_seconds", "Time to first token in seconds.", FIRST_TOKEN),
+            ("time_per_output_token_seconds", "Time per output token in seconds.", PER_TOKEN),
+            ("inter_token_latency_seconds", "Inter token latency in seconds.", PER_TOKEN),
+            ("request_time_per_output_token_seconds", "Time per output token of a request.", PER_TOKEN),
+            ("e2e_request_latency_seconds", "End to end request latency in seconds.", REQUEST),
+            ("request_queue_time_seconds", "Time spent in WAITING phase for request.", REQUEST),
+            ("request_inference_time_seconds", "Time spent in RUNNING phase for request.", REQUEST),
+            ("request_prefill_time_seconds", "Time spent in PREFILL phase for request.", REQUEST),
+            ("request_decode_time_seconds", "Time spent in DECODE phase for request.", REQUEST),
+        ):
+            full = f"vllm:{name}"
+            self.families[full] = Histogram(full, text, bounds=bounds or (1,), labels=self.labels)
+
+    def _numbers(self, name: str, text: str, *, kind: str) -> Numbers:
+        family = self.families[f"vllm:{name}"] = Numbers(f"vllm:{name}", text, kind=kind)
+        return family
+
+    def histogram(self, name: str) -> Histogram:
+        """Return a histogram by its name without prefix."""
+        family = self.families[f"vllm:{name}"]
+        assert isinstance(family, Histogram)
+        return family
+
+    def numbers(self, name: str) -> Numbers:
+        """Return a gauge or counter by its name without prefix."""
+        family = self.families[f"vllm:{name}"]
+        assert isinstance(family, Numbers)
+        return family
+
+    # what engines report
+
+    def step(self, step: Step) -> None:
+        """Count what one step put out: first tokens with their queue, gaps of all others."""
+        steady = len(step.emitted) - len(step.joined)
+        gaps = steady * step.each
+        for seq in step.joined:
+            if seq.first_token_at == step.time and seq.preemptions == 0:
+                self.histogram("time_to_first_token_seconds").observe(step.time - seq.arrival)
+        if gaps:
+            self.histogram("inter_token_latency_seconds").observe(step.gap, times=gaps)
+            self.histogram("time_per_output_token_seconds").observe(step.gap, times=gaps)
+        if step.batch_tokens:
+            self.histogram("iteration_tokens_total").observe(step.batch_tokens)
+
+    def finished(self, seq: Seq, *, reason: str, max_tokens: int | None) -> None:
+        """Count a sequence that came to its end."""
+        work, output = seq.work, seq.generated
+        self.numbers("prompt_tokens_total").add(self.labels, work.prompt_tokens)
+        self.numbers("generation_tokens_total").add(self.labels, output)
+        self.numbers("request_success_total").add(f'{self._reason}="{reason}",{self.labels}')
+        observe = {
+            "request_prompt_tokens": work.prompt_tokens,
+            "request_generation_tokens": output,
+            "max_num_generation_tokens": output,
+            "request_max_num_generation_tokens": output,
+            "e2e_request_latency_seconds": seq.finished_at - seq.arrival,
+            "request_queue_time_seconds": seq.scheduled_at - seq.arrival,
+            "request_inference_time_seconds": seq.finished_at - seq.scheduled_at,
+            "request_prefill_time_seconds": seq.first_token_at - seq.scheduled_at,
+            "request_decode_time_seconds": seq.last_token_at - seq.first_token_at,
+        }
+        if max_tokens is not None:
+            observe["request_params_max_tokens"] = max_tokens
+        if output > 1:
+            each = (seq.last_token_at - seq.first_token_at) / (output - 1)
+            observe["request_time_per_output_token_seconds"] = each
+        for name, value in observe.items():
+            self.histogram(name).observe(value)
+
+    def render(self, gauges: Gauges, *, counters: Mapping[str, float]) -> bytes:
+        """Return the page for this moment."""
+        self.numbers("num_requests_running").values[self.labels] = gauges.running
+        self.numbers("num_requests_waiting").values[self.labels] = gauges.waiting
+        self.numbers("kv_cache_usage_perc").values[self.labels] = gauges.usage
+        for name, value in counters.items():
+            values = self.numbers(name).values
+            values[next(iter(values))] = value
+        lora = (
+            f'max_lora="{self._max_loras}",running_lora_adapters="{escape(gauges.running_loras)}",'
+            f'waiting_lora_adapters="{escape(gauges.waiting_loras)}"'
+        )
+        self.numbers("lora_requests_info").values = {lora: gauges.loras_changed}
+        return b"".join([family.render() for family in self.families.values()])
+
+
+Clock = Callable[[], float]

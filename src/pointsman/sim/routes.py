@@ -146,7 +146,8 @@ class Routes:
             {"id": name, **entry, "root": path, "parent": settings.names[0], **window}
             for name, path in pod.loras.items()
         ]
-        return Response(body=msgspec.json.encode({"object": "list", "data": base + adapters}))
+        document = {"object": "list", "data": base + adapters}
+        return Response(body=msgspec.json.encode(document), headers=self.identity)
 
     def _health(self, _request: Request) -> Response:
         return Response(body=b"{}")

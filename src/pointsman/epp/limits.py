@@ -43,7 +43,10 @@ class Limits:
 
 
 class Bucket:
-    """A token bucket that asks the clock only when it is empty, so an honest peer pays one subtraction."""
+    """A token bucket that asks the clock only when it is empty, so an honest peer pays one subtraction.
+
+    Over any time t it lets through at most 2 x burst + t x per_second.
+    """
 
     __slots__ = ("_clock", "_rate", "_since", "_tokens")
 

@@ -152,3 +152,14 @@ def decode(body: bytes, kind: type[B]) -> B:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise Refusal(400, f"The request body is not valid: {error}") from None
     return found
+
+
+def convert(value: Any, kind: type[B], *, where: str) -> B:
+    """Return a decoded part of a body as the structure.
+
+    Raises Refusal 400 naming the part.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise Refusal(400, f"The request body is not valid: {where}: {error}") from None

@@ -74,6 +74,8 @@ class ChatWriter:
         events = []
         for position in range(first, end):
             call, piece, opening = choice.calls[position]
+            if piece is None:
+                continue
             function = {"name": call.name if opening else None, "arguments": piece}
             shown = {"id": call.id, "type": "function", "index": call.index, "function": function}
             reason = "tool_calls" if position == choice.last - 1 else None

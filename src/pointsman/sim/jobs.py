@@ -83,6 +83,7 @@ class Job:
         "choices",
         "closed",
         "created",
+        "cut_at",
         "done",
         "headers",
         "id",
@@ -124,6 +125,7 @@ class Job:
         self.media: dict[str, Any] | None = None
         self.writer: Writer
         self.closed = False
+        self.cut_at: int | None = None  # break the connection at this token of the first choice
         self.done: Callable[[Job], None] | None = None
         self._stream: Stream | None = None
         self._open = 0
@@ -138,6 +140,8 @@ class Job:
     def emit(self, choice: Choice, count: int) -> None:
         """Send the next tokens of a choice, and everything that follows the last."""
         first = choice.cursor
+        if self.cut_at is not None and choice.index == 0 and first + count > self.cut_at:
+            self.cut()
         end = choice.cursor = min(first + count, choice.last)
         if self.streaming and not self.closed:
             writer = self.writer
@@ -174,6 +178,20 @@ class Job:
             self._stream.end(self.writer.failure(refusal))
         if self.done is not None:
             self.done(self)
+
+    def refuse_politely(self, reason: str) -> None:
+        """Answer at once with nothing but a reason, without the engine."""
+        self.closed = True
+        for choice in self.choices:
+            choice.finish_reason = reason
+            choice.answer = Answer((), reason)
+            choice.calls = ()
+        if self.streaming:
+            writer = self.writer
+            events = [writer.begin(choice) + writer.finish(choice) for choice in self.choices]
+            self.request.stream(headers=self.headers).end(b"".join(events) + writer.close())
+        else:
+            self.request.respond(Response(200, self.writer.whole(), headers=self.headers))
 
     def cut(self) -> None:
         """Break the connection in the middle of the answer."""

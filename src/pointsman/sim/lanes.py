@@ -22,6 +22,7 @@ class LaneEngine:
     ) -> None:
         self.config = config
         self.latency = latency
+        self.slowdown = 1.0  # set by the driver; a factor on everything that begins from now on
         self.books = Books(config, hasher=hasher, events=events)
         self._due: list[tuple[float, int, int, Seq]] = []  # deadline, tie-break, admission it was set for
         self._ties = count()
@@ -92,7 +93,7 @@ class LaneEngine:
         steady = self.latency.steady
         if steady is None:
             steady = self.latency.step_time(Batch(decode_seqs=1, running=len(self.books.running), chance=seq.chance))
-        heapq.heappush(self._due, (at + steady, next(self._ties), seq.admission, seq))
+        heapq.heappush(self._due, (at + steady * self.slowdown, next(self._ties), seq.admission, seq))
 
     def _grow(self, seq: Seq) -> bool:
         """Find room for one more token, at the cost of those that came last; False if that was the sequence itself."""
@@ -127,5 +128,5 @@ class LaneEngine:
             remote_tokens=seq.work.remote_tokens,
             chance=seq.chance,
         )
-        when = now + self.latency.step_time(batch)
+        when = now + self.latency.step_time(batch) * self.slowdown
         heapq.heappush(self._due, (when, next(self._ties), seq.admission, seq))

@@ -7,7 +7,7 @@ bytes. Names and labels are llm-d-inference-sim's (`dialect` sim) or real vLLM's
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pointsman.sim.engine import Seq, Step
@@ -227,7 +227,7 @@ class Metrics:
         work, output = seq.work, seq.generated
         self.numbers("prompt_tokens_total").add(self.labels, work.prompt_tokens)
         self.numbers("generation_tokens_total").add(self.labels, output)
-        self.numbers("request_success_total").add(f'{self._reason}="{reason}",{self.labels}')
+        self.numbers("request_success_total").add(self._success(reason))
         observe = {
             "request_prompt_tokens": work.prompt_tokens,
             "request_generation_tokens": output,
@@ -247,6 +247,13 @@ class Metrics:
         for name, value in observe.items():
             self.histogram(name).observe(value)
 
+    def _success(self, reason: str) -> str:
+        return f'{self._reason}="{escape(reason)}",{self.labels}'
+
+    def count_success(self, reason: str, count: int) -> None:
+        """Show this count of finished requests."""
+        self.numbers("request_success_total").values[self._success(reason)] = count
+
     def render(self, gauges: Gauges, *, counters: Mapping[str, float]) -> bytes:
         """Return the page for this moment."""
         self.numbers("num_requests_running").values[self.labels] = gauges.running
@@ -261,6 +268,3 @@ class Metrics:
         )
         self.numbers("lora_requests_info").values = {lora: gauges.loras_changed}
         return b"".join([family.render() for family in self.families.values()])
-
-
-Clock = Callable[[], float]

@@ -13,8 +13,11 @@ from pointsman.sim import bodies
 from pointsman.sim.chat import ChatWriter
 from pointsman.sim.completions import CompletionWriter
 from pointsman.sim.failures import Refusal
+from pointsman.sim.generate import GenerateWriter
 from pointsman.sim.jobs import Job, Writer
-from pointsman.sim.prompts import Prompt, from_field, from_messages
+from pointsman.sim.messages import MessagesWriter, conversation
+from pointsman.sim.prompts import Prompt, from_field, from_ids, from_messages
+from pointsman.sim.responses import ResponsesWriter, messages_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,73 @@ def completion(body: bytes) -> Plan:
         writer=lambda job: CompletionWriter(job, logprobs=read.logprobs),
         max_tokens=read.max_tokens,
     )
+
+
+def responses(body: bytes) -> Plan:
+    """Read /v1/responses."""
+    read = bodies.decode(body, bodies.Responses)
+    messages, answered = messages_of(read.input, instructions=read.instructions)
+    limit = read.max_tokens if read.max_output_tokens is None else read.max_output_tokens
+    return Plan(
+        **{**_common(read), "n": 1},
+        prompts=lambda: [from_messages(messages)],
+        writer=ResponsesWriter,
+        max_tokens=limit,
+        tools=read.tools or (),
+        tool_choice=read.tool_choice,
+        tool_style="responses",
+        tools_answered=answered,
+    )
+
+
+def messages(body: bytes) -> Plan:
+    """Read /v1/messages."""
+    read = bodies.decode(body, bodies.Anthropic)
+    return Plan(
+        model=read.model,
+        prompts=lambda: [from_messages(conversation(read))],
+        writer=MessagesWriter,
+        streaming=bool(read.stream),
+        max_tokens=read.max_tokens,
+        stop=read.stop_sequences or (),
+        transfer=read.kv_transfer_params,
+        tools=read.tools or (),
+        tool_choice=read.tool_choice,
+        tool_style="anthropic",
+    )
+
+
+def generate(body: bytes) -> Plan:
+    """Read /inference/v1/generate."""
+    read = bodies.decode(body, bodies.Generate)
+    sampling, options = read.sampling_params, read.stream_options
+    return Plan(
+        model=read.model,
+        prompts=lambda: [_with_media(from_ids(read.token_ids), read.features)],
+        writer=GenerateWriter,
+        streaming=bool(read.stream),
+        usage_wanted=bool(options and options.include_usage),
+        n=1 if sampling.n is None else sampling.n,
+        max_tokens=sampling.max_tokens,
+        ignore_eos=bool(sampling.ignore_eos),
+        threshold=read.cache_hit_threshold,
+        transfer=read.kv_transfer_params or _extra_transfer(sampling.extra_args),
+        as_ids=True,
+    )
+
+
+def _extra_transfer(extra: bodies.Json | None) -> bodies.KvTransfer | None:
+    found = (extra or {}).get("kv_transfer_params")
+    if found is None:
+        return None
+    return bodies.convert(found, bodies.KvTransfer, where="sampling_params.extra_args.kv_transfer_params")
+
+
+def _with_media(prompt: Prompt, features: bodies.Json | None) -> Prompt:
+    hashes = (features or {}).get("mm_hashes")
+    if isinstance(hashes, dict):
+        prompt.media = [str(h) for group in hashes.values() if isinstance(group, list) for h in group]
+    return prompt
 
 
 def _common(read: bodies.Common) -> dict[str, Any]:

@@ -10,12 +10,16 @@ import time
 import uuid
 from collections.abc import Callable
 
-from pointsman.sim import hashing
+from pointsman.core.errors import UserError
+from pointsman.sim import fakes, hashing
+from pointsman.sim.chance import Chance
+from pointsman.sim.dataset import Dataset
 from pointsman.sim.engine import ABORTED, DONE, EngineConfig, Seq, Step, Work
 from pointsman.sim.jobs import Choice, Job
 from pointsman.sim.lanes import LaneEngine
 from pointsman.sim.latency import PacedModel, StepModel
 from pointsman.sim.metrics import Gauges, Metrics
+from pointsman.sim.prompts import Prompt
 from pointsman.sim.settings import Settings
 from pointsman.sim.steps import StepEngine
 
@@ -45,17 +49,22 @@ class Pod:
         settings: Settings,
         *,
         port: int,
+        rank: int = -1,
         step_model: StepModel | None = None,
+        dataset: Dataset | None = None,
         clock: Callable[[], float] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
         self.port = port
+        self.rank = rank  # data-parallel rank, -1 without
         self.wall = wall
         self.loop = asyncio.get_running_loop()
         self.clock = clock or self.loop.time
         self.started = self.clock()
-        self.engine = build_engine(settings, step_model=step_model, events=settings.enable_kvcache)
+        listened = settings.zmq_endpoint or settings.kv_events_replay_endpoint
+        events = settings.enable_kvcache and bool(listened)
+        self.engine = build_engine(settings, step_model=step_model, events=events)
         self.metrics = Metrics(
             model=settings.names[0],
             max_model_len=settings.max_model_len,
@@ -66,6 +75,9 @@ class Pod:
         )
         self.loras = {module["name"]: str(module.get("path") or module["name"]) for module in settings.lora_modules}
         self.jobs: set[Job] = set()
+        self.hung: set[Job] = set()  # taken on and never to be answered
+        self.dataset = dataset
+        self.sleeping = False
         self.stopping = False
         self.on_blocks: Callable[[], None] | None = None  # called after the engine may have cached or evicted
         self._requests = 0
@@ -75,6 +87,26 @@ class Pod:
         self._roots: dict[str, int] = {}
         self._lora_state: tuple[str, str] = ("", "")
         self._lora_changed = wall()
+        self._fakes: fakes.Fakes | None = None
+        self._frozen: bytes | None = None
+        self.apply(settings)
+
+    def apply(self, settings: Settings) -> None:
+        """Take over settings that may change while serving; what runs keeps its deadlines.
+
+        Raises UserError when they cannot be used, and changes nothing then.
+        """
+        fake = fakes.parse(settings.fake_metrics) if settings.fake_metrics is not None else None
+        fakes.check_factors(settings.lie_metrics or {})
+        step = settings.latency_calculator == "step"
+        if step != (self.settings.latency_calculator == "step"):
+            raise UserError("latency-calculator cannot change to or from step while serving: restart instead")
+        frozen = (self._frozen or self.page()) if settings.freeze_metrics else None
+        self.settings, self._fakes, self._frozen = settings, fake, frozen
+        if isinstance(self.engine, LaneEngine):
+            self.engine.latency = PacedModel(settings.pace())
+        if fake is not None:
+            fake.fill(self.metrics)
 
     @property
     def load(self) -> int:
@@ -99,11 +131,21 @@ class Pod:
         limit = self.settings.max_num_seqs + self.settings.max_waiting_queue_length
         return self.load + choices <= limit
 
+    def cached_share(self, prompt: Prompt, *, lora: str | None) -> float:
+        """Return the share of a prompt's tokens that the cache holds."""
+        pool, size = self.engine.books.pool, self.settings.block_size
+        if pool is None or not prompt.count:
+            return 0.0
+        keys = prompt.keys(start=self.root(lora or self.settings.model), block_size=size)
+        return pool.hits(keys, limit=len(keys)) * size / prompt.count
+
     def start(self, job: Job, *, remote: bool, priority: int) -> None:
         """Hand a job's choices to the engine, and write what comes out at once."""
         self.jobs.add(job)
         job.done = self.jobs.discard
         job.request.on_disconnect = lambda: self.abort(job)
+        if self._misbehave(job):
+            return
         self._collect()
         now = self.clock()
         cached = self.settings.enable_kvcache
@@ -125,10 +167,30 @@ class Pod:
             choice.seq = self.engine.submit(work, now=now)
         self._pump()
 
+    def _misbehave(self, job: Job) -> bool:
+        """Draw the faults of this job; true if it is left hanging."""
+        settings = self.settings
+        chance = Chance(settings.seed, job.id, "fault")
+        if chance.happens(settings.hang_rate):
+            self.hung.add(job)
+            return True
+        if chance.happens(settings.abort_rate):
+            job.cut_at = chance.below(job.choices[0].last)
+        return False
+
+    def _slowdown(self) -> float:
+        """Return how much slower a pod that just started is; the factor fades to 1."""
+        settings = self.settings
+        if settings.slow_start_factor == 1.0 or not settings.slow_start_duration:
+            return 1.0
+        left = 1.0 - (self.clock() - self.started) / settings.slow_start_duration
+        return 1.0 + (settings.slow_start_factor - 1.0) * max(left, 0.0)
+
     def abort(self, job: Job) -> None:
         """Take a job out of the engine; its room is free at once."""
         job.closed = True
         self.jobs.discard(job)
+        self.hung.discard(job)
         now = self.clock()
         self._collect()
         for choice in job.choices:
@@ -162,6 +224,7 @@ class Pod:
         if self._pumping:
             return  # a peer that vanished while we wrote to it: its abort comes through here again
         self._pumping = True
+        self.engine.slowdown = self._slowdown()
         try:
             for step in self.engine.advance(self.clock()):
                 self._deliver(step)
@@ -198,11 +261,17 @@ class Pod:
 
     def page(self) -> bytes:
         """Return the metrics page."""
+        if self._frozen is not None:
+            return self._frozen
         books = self.engine.books
-        gauges = self.gauges()
-        counters = {
+        gauges = fakes.lied(self.gauges(), self.settings.lie_metrics)
+        if self._fakes is not None:
+            gauges = self._fakes.gauges(gauges, seconds=self.clock() - self.started)
+        counters: dict[str, float] = {
             "prefix_cache_hits_total": books.hit_tokens,
             "prefix_cache_queries_total": books.queried_tokens,
             "num_preemptions_total": books.preemptions,
         }
+        if self._fakes is not None:
+            counters |= self._fakes.counters
         return self.metrics.render(gauges, counters=counters)

@@ -25,6 +25,7 @@ class StepEngine:
     ) -> None:
         self.config = config
         self.latency = latency
+        self.slowdown = 1.0  # set by the driver; a factor on every step formed from now on
         self.books = Books(config, hasher=hasher, events=events)
         self._done = 0  # steps completed
         self._ends: float | None = None  # of the step under way
@@ -240,4 +241,4 @@ class StepEngine:
         self._batch_tokens = prefill + decoding
         batch = Batch(prefill, attention, decoding, self._context, len(self.books.running))
         self._began = now
-        self._ends = now + self.latency.step_time(batch)
+        self._ends = now + self.latency.step_time(batch) * self.slowdown

@@ -38,6 +38,7 @@ class Limits:
     stream_errors: Rate = Rate(burst=500, per_second=50)  # each costs us a RST_STREAM
     preface_seconds: float = 10.0
     stalled_seconds: float = 30.0  # how long a peer may leave our bytes unread
+    linger_seconds: float = 1.0  # how long we discard input after our GOAWAY, so that it is not lost to a reset
     connections: int = 1024
     accept_backlog: int = 512
 

@@ -146,7 +146,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(os.getpid()),  # one system call, takes no lock
+                preexec_fn=die_with_parent(os.getpid()),  # one system call, takes no lock
             )
 
     async def _watch(self) -> None:
@@ -191,7 +191,8 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def _die_with_parent(parent: int) -> Callable[[], None] | None:
+def die_with_parent(parent: int) -> Callable[[], None] | None:
+    """Return what a child does before it becomes its program, so that it dies with the thread that started it."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)

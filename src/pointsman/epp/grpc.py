@@ -234,7 +234,7 @@ class ServerStream:
         pack = _PREFIX.pack
         if len(replies) == 1:
             (reply,) = replies
-            out.send(stream, pack(0, len(reply)) + reply)
+            out.send(stream, reply, head=pack(0, len(reply)))
         else:
             out.send(stream, b"".join([part for reply in replies for part in (pack(0, len(reply)), reply)]))
 

@@ -28,8 +28,8 @@ class Member:
     """An endpoint with the numbers that belong to it."""
 
     __slots__ = (
-        "_mark", "_pool", "_trust", "attributes", "began", "ended", "endpoint", "host", "inflight", "metrics", "picks",
-        "probes", "scrape_failures", "standing", "tokens", "view",
+        "_mark", "_pool", "_trust", "attributes", "began", "ended", "endpoint", "host", "inflight", "metrics", "models",
+        "picks", "probes", "scrape_failures", "standing", "tokens", "view",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, *, pool: "Pool | None" = None) -> None:
@@ -43,6 +43,7 @@ class Member:
         self.ended = 0
         self.metrics: EndpointMetrics = NEVER_SCRAPED
         self.attributes: Mapping[str, float] = _NONE
+        self.models: frozenset[str] = frozenset()  # that it says it serves, where that is asked
         self.scrape_failures = 0  # in a row
         self.standing: Standing = GOOD
         self.probes = 0  # requests in flight that decide whether it comes back

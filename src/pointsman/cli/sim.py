@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -38,6 +39,37 @@ def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
 
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         runner.run(run(read.settings))
+    return 0
+
+
+@sim.command
+def fit(run: Path, *, out: Path | None = None, model: Path | None = None) -> int:
+    """Fit a step model to a recorded run of vLLM, and print its errors.
+
+    Parameters
+    ----------
+    run
+        Folder with meta.json and requests.jsonl.
+    out
+        Where to write the coefficients, for --step-model; without it they are printed.
+    model
+        Fit nothing: print the errors of these coefficients on the run.
+
+    """
+    from pointsman.core.documents import read_yaml
+    from pointsman.sim import fit as fitting
+    from pointsman.sim import recordings
+    from pointsman.sim.latency import step_model
+
+    recording = recordings.load(run)
+    found = step_model(read_yaml(model), name=str(model)) if model else fitting.fit(recording)
+    sys.stdout.write(fitting.show(fitting.table(recording, found)))
+    if model is None:
+        text = fitting.document(recording, found)
+        if out is None:
+            sys.stdout.write("\n" + text)
+        else:
+            out.write_text(text)
     return 0
 
 

@@ -40,6 +40,7 @@ class EngineConfig:
     blocks: int | None = None
     block_size: int = 16
     seed: int = 0
+    pipelined: bool = False  # steps are put together while the one before runs (vLLM's async scheduling)
 
 
 class Work(NamedTuple):
@@ -198,14 +199,17 @@ class Books:
         seq.state = WAITING
         insort(self.waiting, seq)
 
-    def next_waiting(self) -> int | None:
-        """Return the index of the first sequence whose adapter has or can get a slot."""
-        if len(self.running) >= self.config.max_num_seqs:
+    def next_waiting(self, *, seen: float | None = None, reserved: int = 0) -> int | None:
+        """Return the index of the first sequence that may start, its adapter having or getting a slot.
+
+        `seen` leaves out what came later, `reserved` slots are not free yet.
+        """
+        if len(self.running) + reserved >= self.config.max_num_seqs:
             return None
         full = len(self.loras) >= self.config.max_loras
         for index, seq in enumerate(self.waiting):
             lora = seq.work.lora
-            if lora is None or lora in self.loras or not full:
+            if (lora is None or lora in self.loras or not full) and (seen is None or seq.arrival <= seen):
                 return index
         return None
 

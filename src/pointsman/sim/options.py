@@ -24,7 +24,7 @@ _IGNORED = """mm-processor-kwargs ec-transfer-config enforce-eager enable-prefix
     enable-auto-tool-choice tool-call-parser reasoning-parser chat-template uvicorn-log-level api-key
     enable-expert-parallel distributed-executor-backend speculative-config compilation-config limit-mm-per-prompt
     scheduling-policy long-prefill-token-threshold num-scheduler-steps cpu-offload-gb max-seq-len-to-capture
-    generation-config override-generation-config hf-overrides async-scheduling enable-log-requests
+    generation-config override-generation-config hf-overrides enable-log-requests
     data-parallel-address data-parallel-rpc-port data-parallel-size-local data-parallel-backend
     prefix-caching-hash-algo allowed-origins root-path served-model-revision enable-server-load-tracking
     logtostderr vmodule alsologtostderr stderrthreshold log-dir add-dir-header skip-headers"""

@@ -35,6 +35,7 @@ def build_engine(settings: Settings, *, step_model: StepModel | None, events: bo
         blocks=settings.kv_cache_size if settings.enable_kvcache else None,
         block_size=settings.block_size,
         seed=settings.seed,
+        pipelined=settings.async_scheduling,
     )
     if step_model is not None:
         return StepEngine(config, latency=step_model, hasher=hashing.child, events=events)

@@ -132,6 +132,7 @@ class Settings:
     pods: int = flag(1, "independent simulators in this process, on ports port..port+N-1", low=1, high=10000)
     step_model: str = flag("", "coefficients for --latency-calculator step; empty: the shipped ones")
     max_num_batched_tokens: int = flag(2048, "tokens that one step computes (step model)", low=1)
+    async_scheduling: bool = flag(True, "put a step together while the one before runs (step model)")
     drain_timeout: float = flag(30.0, "how long open requests may take after SIGTERM", kind="duration", low=0)
     hang_rate: int = _percent(0, "share of requests that never get an answer", admin=True)
     abort_rate: int = _percent(0, "share of answers whose connection breaks on the way", admin=True)

@@ -9,6 +9,7 @@ import asyncio
 import random
 import signal
 import ssl
+import time
 from pathlib import Path
 
 from pointsman.core.errors import UserError
@@ -28,11 +29,13 @@ from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.file import follow_file, parse_endpoints
+from pointsman.epp.sources.scrape import Metrics, Scraper, Tally, Terms
 from pointsman.epp.stream import Exchange
 
 log = get_logger(__name__)
 
 _LAST_MOMENT = 5.0
+_LEAST_INTERVAL = 0.05
 
 
 class Picker:
@@ -45,7 +48,9 @@ class Picker:
         self._bad_files = 0
         self._stop = asyncio.Event()
         self._limits = Limits(message_bytes=settings.message_bytes)
-        self.pool = Pool()
+        self._clock = time.monotonic
+        self.pool = Pool(clock=self._clock, staleness=settings.metrics_staleness_threshold)
+        self.polls = Tally()
         self.health = Health()
         self.director = Director(
             pool=self.pool,
@@ -82,7 +87,11 @@ class Picker:
             self._load_certificate(tls)
         async with HttpServer() as http, asyncio.TaskGroup() as tasks:
             await self._bind(http, tls=tls)
-            followers = [tasks.create_task(follow_file(path, use=self._use, failed=self._count_bad_file))]
+            followers = [
+                tasks.create_task(follow_file(path, use=self._use, failed=self._count_bad_file)),
+                tasks.create_task(self._scraper().run()),
+                tasks.create_task(self._keep_time()),
+            ]
             if self._settings.enable_cert_reload:
                 followers.append(tasks.create_task(self._follow_certificate(tls)))
             self._install_signals()
@@ -112,6 +121,19 @@ class Picker:
         )
         await self.health_listener.bind(host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port")
         await http.listen(admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port")
+
+    def _scraper(self) -> Scraper:
+        """Return what reads the endpoints' metrics, following the pool."""
+        terms = Terms(interval=max(_LEAST_INTERVAL, self._settings.refresh_metrics_interval))
+        scraper = Scraper(Metrics(tally=self.polls), terms=terms, tally=self.polls, clock=self._clock)
+        self.pool.watch(scraper.follow)
+        return scraper
+
+    async def _keep_time(self) -> None:
+        """Let time pass in the pool: scrapes age, ejections end."""
+        while True:
+            await asyncio.sleep(_LEAST_INTERVAL)
+            self.pool.sweep(self._clock())
 
     def _load_certificate(self, tls: ssl.SSLContext) -> None:
         if self._settings.cert_path is None:

@@ -2,15 +2,16 @@
 
 The recording has no step times, but between a request's first and last token lie exactly its output's steps, and
 between two first tokens a few known ones. What those steps held follows from a replay, so each such span is one linear
-equation in the coefficients. Replay and least squares alternate until they agree. Coefficients cannot be negative,
-because no work takes less than no time; five of them for hundreds of spans leave no room for noise.
+equation in the coefficients. Replay and least squares alternate, and a short search around the best of them ends the
+fit. Coefficients cannot be negative, because no work takes less than no time; five of them for hundreds of spans leave
+no room for noise.
 
 Spans are weighted by their relative length. First-token spans weigh less: their step counts may be off by one, since
 nobody recorded the moment within a step at which a request came; those far off are left out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -23,6 +24,7 @@ from pointsman.sim.recordings import Recorded, Recording, Replay, replay
 FEATURES = ("base", "prefill_token", "prefill_context", "decode_seq", "context_token")
 _SCALE = (1.0, 1e3, 1e6, 1e2, 1e5)  # typical sizes, so that all coefficients are solved for equally well
 _ROUNDS = 20
+_WIDEST, _FINEST = 0.1, 0.003  # relative changes that the search at the end tries
 _WARM_UP = 5  # rounds without first-token spans, until the replay is near
 _FIRST_WEIGHT = 0.2
 _NEAR = 0.25  # a first-token span counts if the replay's is that close to it
@@ -37,20 +39,89 @@ def fit(recording: Recording) -> StepModel:
     """Return the step model that explains the recording best."""
     if sum(request.output_tokens > 1 for request in recording.requests) < 2 * len(FEATURES):
         raise UserError(f"{recording.name} has too few requests with more than one output token to fit a model")
-    model = _guess(recording)
+    model = best = _guess(recording)
+    least = _loss(recording, best)
     for number in range(_ROUNDS):
         run = replay(recording, model)
         weight = 0.0 if number < _WARM_UP else _FIRST_WEIGHT
-        solution = _solve(_equations(recording, run, first_weight=weight))
-        model = StepModel(**{n: x / s for n, x, s in zip(FEATURES, solution, _SCALE, strict=True)})
+        model = _between(model, _model(_solve(_equations(recording, run, first_weight=weight)), recording))
+        loss = _loss(recording, model)
+        if loss < least:
+            best, least = model, loss
+    return _polish(recording, best, least)
+
+
+def _between(old: StepModel, new: StepModel) -> StepModel:
+    """Return the middle of two models: near saturation a full step to the new one overshoots, and back again."""
+    return StepModel(**{name: (getattr(old, name) + getattr(new, name)) / 2 for name in FEATURES})
+
+
+def _loss(recording: Recording, model: StepModel) -> float:
+    """Return how far a replay is off per request; first tokens count less, as much of theirs is chance."""
+    ours = replay(recording, model).requests
+    total = 0.0
+    for a, b in zip(recording.requests, ours, strict=True):
+        total += abs(b.e2e / a.e2e - 1) + 0.1 * min(abs(b.ttft / a.ttft - 1), 1.0)
+        if a.tpot and b.tpot:
+            total += abs(b.tpot / a.tpot - 1)
+    return total / len(ours)
+
+
+def _polish(recording: Recording, model: StepModel, least: float) -> StepModel:
+    """Return the best model in reach of small changes of one coefficient at a time."""
+    change = _WIDEST
+    while change > _FINEST:
+        improved = False
+        for name in FEATURES:
+            for factor in (1 + change, 1 / (1 + change)):
+                tried = replace(model, **{name: getattr(model, name) * factor})
+                loss = _loss(recording, tried) if getattr(model, name) else least
+                if loss < least:
+                    model, least, improved = tried, loss, True
+        change = change if improved else change / 3
     return model
 
 
 def _guess(recording: Recording) -> StepModel:
-    """Return a start of the right order: half of the fastest token, half of the fastest prompt."""
-    gaps = [request.tpot for request in recording.requests if request.tpot]
-    prompts = [(r.first_token - r.scheduled) / r.prompt_tokens for r in recording.requests if r.prompt_tokens]
-    return StepModel(base=min(gaps) / 2, prefill_token=max(min(prompts) / 2, 0.0))
+    """Return a start from the recording alone: what ran together, and how fast, follows from the times in it."""
+    sums = _sums_by_time(recording.requests)
+    found = []
+    for r in recording.requests:
+        if r.last_token > r.first_token:
+            held = (b - a for a, b in zip(sums[r.first_token], sums[r.last_token], strict=True))
+            seconds = r.last_token - r.first_token
+            found.append(([x / s / seconds for x, s in zip(held, _SCALE, strict=True)], 1.0))
+    return _model(_solve(found), recording)
+
+
+def _sums_by_time(requests: Sequence[Recorded]) -> dict[float, tuple[float, ...]]:
+    """Return, for every first and last token, what all steps up to it held, as far as the times tell."""
+    times = sorted({t for r in requests for t in (r.first_token, r.last_token)})
+    sums: dict[float, tuple[float, ...]] = {}
+    total = [0.0] * len(FEATURES)
+    for begin, end in zip([times[0], *times], times, strict=False):
+        active = [r for r in requests if r.first_token <= begin and r.last_token >= end > begin]
+        if active:
+            pace = [(r.output_tokens - 1) / (r.last_token - r.first_token) for r in active]
+            steps = fmean(pace) * (end - begin)
+            middle = (begin + end) / 2
+            context = sum(r.prompt_tokens + p * (middle - r.first_token) for r, p in zip(active, pace, strict=True))
+            total[0] += steps
+            total[3] += steps * len(active)
+            total[4] += steps * context
+        for r in requests:
+            if r.first_token == end:
+                total[1] += r.prompt_tokens
+                total[2] += r.prompt_tokens**2 / 2
+        sums[end] = tuple(total)
+    return sums
+
+
+def _model(solution: Sequence[float], recording: Recording) -> StepModel:
+    """Return the model; a step takes a tenth of the fastest token at least, so that replays make progress."""
+    values = {n: x / s for n, x, s in zip(FEATURES, solution, _SCALE, strict=True)}
+    least = min(r.tpot for r in recording.requests if r.tpot) / 10
+    return StepModel(**{**values, "base": max(values["base"], least)})
 
 
 def _features(batch: Batch) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ def made_up(*, seed: int, rate: float) -> Recording:
     """A run of an engine whose coefficients we know."""
     rng = random.Random(seed)
     at, requests = 0.0, []
-    for _ in range(150):
+    for _ in range(70):
         at += rng.expovariate(rate)
         requests.append(Recorded(rng.randint(50, 2500), rng.randint(20, 300), at, 0.0, 0.0, 0.0))
     plan = Recording("made-up", "m", EngineConfig(max_num_seqs=64, pipelined=True), requests)

@@ -257,7 +257,7 @@ async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
 
 async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
     stack = await asyncio.wait_for(_until_ready(folder), START_TIMEOUT)
-    _refuse_changes(options, stack=stack)
+    refuse_changes(options, stack=stack)
     wanted = options.replicas
     if wanted is None or wanted == len(stack.replicas):
         console.print(f"the stack runs already: {stack.gateway} ({len(stack.replicas)} endpoints)")
@@ -277,7 +277,7 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
     raise Unavailable(f"the stack did not reach {wanted} endpoints in time: see the logs in {stack.logs}")
 
 
-def _refuse_changes(options: Options, *, stack: Stack) -> None:
+def refuse_changes(options: Options, *, stack: Stack) -> None:
     """Say so when a flag asks for what cannot change while the stack runs."""
     defaults = Options()
     asked = {

@@ -60,8 +60,8 @@ def settle(wish: Wish, *, host: str = "127.0.0.1", given_out: Collection[int] = 
 
 
 def free_from(first: int, *, host: str = "127.0.0.1", given_out: Collection[int] = ()) -> Iterator[int]:
-    """Yield free ports upwards from the first, then whatever the kernel has."""
-    for port in range(first, _LAST + 1):
+    """Yield free ports upwards from the first, then whatever the kernel has; from zero, that at once."""
+    for port in range(first or _LAST + 1, _LAST + 1):
         if port not in given_out and is_free(port, host=host):
             yield port
     while True:

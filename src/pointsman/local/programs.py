@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pointsman.local.http import get
 from pointsman.local.processes import Probe, Program
@@ -94,7 +95,7 @@ def _answers(address: Address, path: str) -> Probe:
     return probe
 
 
-def picker_endpoints(replicas: Sequence[tuple[str, Address]]) -> dict[str, object]:
+def picker_endpoints(replicas: Sequence[tuple[str, Address]]) -> dict[str, Any]:
     """Return the document by which the picker learns of the model servers."""
     return {
         "endpoints": [

@@ -1,8 +1,10 @@
 """The official OpenAI client against a real simulator process."""
 
+import json
+
 import openai
 import pytest
-from tests.sim.simulator import Simulator, Start
+from tests.sim.simulator import Simulator
 
 
 @pytest.fixture
@@ -65,19 +67,99 @@ def test_models(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["test-model"]
 
 
-def test_random_answers_repeat_with_the_seed(start: Start) -> None:
-    def text() -> list[str | None]:
-        simulator = start("--seed", "7", "--max-model-len", "4096")
-        client = openai.OpenAI(base_url=f"{simulator.url}/v1", api_key="none")
-        answers = [
-            client.chat.completions.create(
-                model="test-model", messages=[{"role": "user", "content": "x"}], max_tokens=limit
-            )
-            for limit in (5, 50, 500)
-        ]
-        simulator.stop()
-        return [answer.choices[0].message.content for answer in answers]
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "array", "items": {"type": "integer"}}},
+            "required": ["city", "days"],
+        },
+    },
+}
 
-    # ids, and with them the draws, depend on seed, port and order; only the port differs here
-    first, second = text(), text()
-    assert all(first) and all(second)
+
+def test_responses_whole_and_streamed(client: openai.OpenAI) -> None:
+    whole = client.responses.create(model="test-model", input="Hello, you", instructions="be brief")
+    assert whole.output_text == "Hello, you" and whole.status == "completed"
+    assert whole.usage is not None and whole.usage.output_tokens == 3
+    events = list(client.responses.create(model="test-model", input="Hello, you", stream=True))
+    assert [event.type for event in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert events[-1].type == "response.completed" and events[-1].response.output_text == "Hello, you"
+
+
+def test_responses_call_a_tool_once_and_then_answer(client: openai.OpenAI) -> None:
+    tool = {"type": "function", **WEATHER["function"]}  # type: ignore[dict-item] # the flat layout of this API
+    first = client.responses.create(model="test-model", input="weather?", tools=[tool])  # type: ignore[list-item] # as above
+    (call,) = [item for item in first.output if item.type == "function_call"]
+    assert call.name == "get_weather" and json.loads(call.arguments)["city"]
+    second = client.responses.create(
+        model="test-model",
+        tools=[tool],  # type: ignore[list-item] # as above
+        input=[
+            {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
+            {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"},
+        ],
+    )
+    assert second.output_text == "sunny"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_required_tools_are_called(client: openai.OpenAI, streamed: bool) -> None:
+    ask = {
+        "model": "test-model",
+        "messages": [{"role": "user", "content": "weather?"}],
+        "tools": [WEATHER],
+        "tool_choice": "required",
+    }
+    if streamed:
+        with client.chat.completions.stream(**ask) as stream:  # type: ignore[arg-type] # one dict for both forms
+            answer = stream.get_final_completion()
+    else:
+        answer = client.chat.completions.create(**ask)  # type: ignore[call-overload] # as above
+    choice = answer.choices[0]
+    assert choice.finish_reason == "tool_calls" and not choice.message.content
+    for call in choice.message.tool_calls or ():
+        assert call.function.name == "get_weather" and call.id.startswith("chatcmpl-tool-")
+        arguments = json.loads(call.function.arguments)
+        assert isinstance(arguments["city"], str) and all(isinstance(d, int) for d in arguments["days"])
+
+
+def test_logprobs_and_stop(client: openai.OpenAI) -> None:
+    chat = client.chat.completions.create(
+        model="test-model",
+        messages=[{"role": "user", "content": "a b c STOP d"}],
+        logprobs=True,
+        top_logprobs=3,
+        stop=["STOP"],
+    )
+    assert chat.choices[0].message.content == "a b c "
+    assert chat.choices[0].logprobs is not None and chat.choices[0].logprobs.content is not None
+    assert [len(item.top_logprobs) for item in chat.choices[0].logprobs.content] == [3, 3, 3]
+    text = client.completions.create(model="test-model", prompt="a b", logprobs=2)
+    assert text.choices[0].logprobs is not None
+    assert text.choices[0].logprobs.tokens == ["a ", "b"] and text.choices[0].logprobs.text_offset == [0, 2]
+
+
+def test_embeddings_in_both_encodings(client: openai.OpenAI) -> None:
+    floats = client.embeddings.create(model="test-model", input=["one two", "three"], encoding_format="float")
+    packed = client.embeddings.create(model="test-model", input=["one two", "three"])  # base64 by default
+    assert [len(item.embedding) for item in floats.data] == [384, 384]
+    assert packed.data[0].embedding == pytest.approx(floats.data[0].embedding)
+    assert client.embeddings.create(model="m", input="x", dimensions=7).data[0].index == 0
+    with pytest.raises(openai.BadRequestError):
+        client.embeddings.create(model="m", input="")

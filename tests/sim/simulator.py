@@ -18,6 +18,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def free_span(count: int) -> int:
+    """The first of so many free ports in a row, below those that the kernel hands out to clients."""
+    for start in range(20000 + os.getpid() % 97 * count, 32000, count):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(start, start + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return start
+    raise AssertionError("no free ports")
+
+
 class Simulator:
     """The process and its address."""
 

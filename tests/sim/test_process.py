@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.sim.simulator import Simulator, Start, free_port
+from tests.sim.simulator import Simulator, Start, free_port, free_span
 
 CHAT = {"model": "test-model", "messages": [{"role": "user", "content": "x"}]}
 
@@ -116,10 +116,7 @@ def test_sigterm_finishes_open_streams_and_refuses_new_requests(start: Start) ->
 
 
 def test_a_hundred_pods_in_one_process(start: Start) -> None:
-    for _ in range(5):  # a hundred free ports in a row are likely, not certain
-        port = free_port()
-        if port + 100 < 60000:
-            break
+    port = free_span(100)
     simulator = Simulator("--pods", "100", "--mode", "echo", "--max-num-seqs", "64", "--port", str(port))
     simulator.port = port
     simulator.wait_ready()

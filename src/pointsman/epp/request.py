@@ -15,6 +15,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy must know of a body before it can pick. Nothing at all: the pick is made on the headers."""
 
     body: bool = False  # the whole body must be here, whatever is read of it
+    parsers: tuple[str, ...] = ()  # who may read it, by type, in order; `passthrough-parser` alone reads nothing
     prompt: bool = False  # the number of prompt tokens
     block_tokens: int = 0  # hash the prompt in blocks of this many tokens; 0 for no hashes
     max_blocks: int = 0  # … at most so many blocks; 0 for all

@@ -24,9 +24,7 @@ def reject(constant: str) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=6), st.sampled_from([None, 1, "\t"]), st.booleans())
-def test_fuzz_members_are_those_of_json_loads(
-    document: dict[str, object], indent: int | None, ascii_only: bool
-) -> None:
+def test_fuzz_members_are_those_of_json_loads(document: dict[str, object], indent: int | None, ascii_: bool) -> None:
     raw = json.dumps(document, indent=indent, ensure_ascii=ascii_).encode("utf-8", "surrogatepass")
     members = scan_members(raw)
     assert [member.key for member in members] == list(document)

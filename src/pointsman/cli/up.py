@@ -26,7 +26,7 @@ from pointsman.local import envoy, screen
 from pointsman.local.observe import observe
 from pointsman.local.ports import Wish, settle
 from pointsman.local.programs import Settings
-from pointsman.local.stack import START_TIMEOUT, Supervisor
+from pointsman.local.stack import START_TIMEOUT, Supervisor, until_ready
 from pointsman.local.state import Folder, Stack, Wanted, default_folder
 from pointsman.render.addresses import Address
 
@@ -208,7 +208,7 @@ async def _foreground(settings: Settings, *, folder: Folder, console: Console) -
 
 
 async def _show(folder: Folder, *, console: Console) -> None:
-    stack = await _until_ready(folder)
+    stack = await until_ready(folder)
     console.print(_invitation(stack))
     if not console.is_terminal:
         return
@@ -217,14 +217,6 @@ async def _show(folder: Folder, *, console: Console) -> None:
             stack = folder.stack() or stack
             live.update(screen.table(stack, await observe(stack)), refresh=True)
             await asyncio.sleep(1)
-
-
-async def _until_ready(folder: Folder) -> Stack:
-    while True:
-        stack = folder.stack()
-        if stack is not None and stack.ready:
-            return stack
-        await asyncio.sleep(0.02)
 
 
 def _invitation(stack: Stack) -> str:
@@ -256,7 +248,7 @@ async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
 
 
 async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
-    stack = await asyncio.wait_for(_until_ready(folder), START_TIMEOUT)
+    stack = await asyncio.wait_for(until_ready(folder), START_TIMEOUT)
     refuse_changes(options, stack=stack)
     wanted = options.replicas
     if wanted is None or wanted == len(stack.replicas):

@@ -33,6 +33,8 @@ PROBE_STARTING = 0.05
 PROBE_RUNNING = 0.5
 UNREADY_AFTER = 3
 _PR_SET_PDEATHSIG = 1
+_FRAME = " \t|+-"
+"""What Python draws around the tracebacks of an exception group."""
 
 
 class State(StrEnum):
@@ -180,10 +182,11 @@ class Process:
 
     def _words(self) -> str:
         try:
-            lines = self.log.read_text(errors="replace").strip().splitlines()
+            lines = self.log.read_text(errors="replace").splitlines()
         except OSError:
             lines = []
-        return f"{lines[-1].strip() if lines else 'it said nothing'} (log: {self.log})"
+        spoken = [line.strip(_FRAME) for line in lines if line.strip(_FRAME)]
+        return f"{spoken[-1] if spoken else 'it said nothing'} (log: {self.log})"
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -228,6 +228,15 @@ class Supervisor:
         return Replica(name=name, address=str(address), state=state, pid=process.pid)
 
 
+async def until_ready(folder: Folder) -> Stack:
+    """Return the stack of the folder once one request went the whole way."""
+    while True:
+        stack = folder.stack()
+        if stack is not None and stack.ready:
+            return stack
+        await asyncio.sleep(0.02)
+
+
 async def _stop_all(processes: Iterable[Process]) -> None:
     processes = list(processes)
     for process in processes:

@@ -82,7 +82,7 @@ async def test_comes_back_when_it_is_killed(tmp_path: Path) -> None:
 
 
 async def test_what_keeps_dying_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    command = ("/bin/sh", "-c", "echo first; echo the port is taken >&2; exit 3")
+    command = ("/bin/sh", "-c", "echo first; echo '  | the port is taken' >&2; echo '  +-----'; exit 3")
     async with running(command, tmp_path / "log", probe=never) as (process, _):
         with pytest.raises(Unavailable, match=r"part does not start: the port is taken \(log: .*log\)"):
             await process.until_ready(timeout=10)

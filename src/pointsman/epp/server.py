@@ -17,19 +17,22 @@ from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin
+from pointsman.epp.admin import Admin, picker_families
 from pointsman.epp.director import Director
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.grpc import Router
 from pointsman.epp.health import EXT_PROC, Health
 from pointsman.epp.limits import Limits
 from pointsman.epp.listener import Listener
+from pointsman.epp.metrics import Metrics
+from pointsman.epp.metrics_pool import pool_families, source_families
 from pointsman.epp.policy import LeastInflight
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.file import follow_file, parse_endpoints
-from pointsman.epp.sources.scrape import Metrics, Scraper, Tally, Terms
+from pointsman.epp.sources.scrape import Metrics as MetricsQuestion
+from pointsman.epp.sources.scrape import Scraper, Tally, Terms
 from pointsman.epp.stream import Exchange
 
 log = get_logger(__name__)
@@ -51,6 +54,7 @@ class Picker:
         self._clock = time.monotonic
         self.pool = Pool(clock=self._clock, staleness=settings.metrics_staleness_threshold)
         self.polls = Tally()
+        self.metrics = Metrics()
         self.health = Health()
         self.director = Director(
             pool=self.pool,
@@ -110,9 +114,8 @@ class Picker:
 
     async def _bind(self, http: HttpServer, *, tls: ssl.SSLContext) -> None:
         settings = self._settings
-        admin = Admin(
-            director=self.director, health=self.health, listener=self.listener, bad_files=lambda: self._bad_files
-        )
+        self._show_metrics()
+        admin = Admin(director=self.director, health=self.health, metrics=self.metrics, clock=self._clock)
         await self.listener.bind(
             host=settings.host,
             port=settings.grpc_port,
@@ -122,10 +125,19 @@ class Picker:
         await self.health_listener.bind(host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port")
         await http.listen(admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port")
 
+    def _show_metrics(self) -> None:
+        """Add what is read rather than counted."""
+        name, staleness = self._settings.pool_name or "file", self._settings.metrics_staleness_threshold
+        self.metrics.add(
+            *pool_families(self.pool, name=name, clock=self._clock, staleness=staleness),
+            *source_families(self.polls),
+            *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
+        )
+
     def _scraper(self) -> Scraper:
         """Return what reads the endpoints' metrics, following the pool."""
         terms = Terms(interval=max(_LEAST_INTERVAL, self._settings.refresh_metrics_interval))
-        scraper = Scraper(Metrics(tally=self.polls), terms=terms, tally=self.polls, clock=self._clock)
+        scraper = Scraper(MetricsQuestion(tally=self.polls), terms=terms, tally=self.polls, clock=self._clock)
         self.pool.watch(scraper.follow)
         return scraper
 

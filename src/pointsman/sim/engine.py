@@ -13,7 +13,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pointsman.core.errors import PointsmanError
 from pointsman.sim.blocks import BlockPool
@@ -55,7 +55,7 @@ class Work(NamedTuple):
     remote_tokens: int = 0  # prompt tokens that another engine has computed
     output_ids: Sequence[int] = ()  # where known, generated blocks are cached too
     prompt_ids: Sequence[int] = ()
-    owner: object = None
+    owner: Any = None  # the caller's, never looked at
 
 
 class Seq:
@@ -122,7 +122,7 @@ class Step(NamedTuple):
     gap: float = 0.0  # since the token before, for those not in `joined`
     joined: tuple[Seq, ...] = ()  # of the emitted, those with their first token after (re)computing the prompt
     finished: tuple[Seq, ...] = ()
-    batch_tokens: int = 0  # computed in the step, prompt and output
+    batch_tokens: int = 0  # computed in the step, prompt and output; 0 where there are no shared steps
 
 
 class BlockStored(NamedTuple):

@@ -142,7 +142,10 @@ class Job:
         first = choice.cursor
         if self.cut_at is not None and choice.index == 0 and first + count > self.cut_at:
             self.cut()
-        end = choice.cursor = min(first + count, choice.last)
+        end = first + count
+        if end > choice.last:  # noqa: PLR1730 - min() is a call, and this runs for every token
+            end = choice.last
+        choice.cursor = end
         if self.streaming and not self.closed:
             writer = self.writer
             data = writer.begin(choice) if first == 0 else b""

@@ -54,12 +54,25 @@ class LaneEngine:
     def advance(self, now: float) -> list[Step]:
         """Return the tokens due up to now, in the order of their deadlines."""
         steps: list[Step] = []
-        due = self._due
+        due, gap = self._due, self._gap()
         while due and due[0][0] <= now:
-            deadline, _, admission, seq = heapq.heappop(due)
-            if seq.state == RUNNING and seq.admission == admission:
+            deadline, _, admission, seq = due[0]
+            if seq.admission != admission or seq.state != RUNNING:
+                heapq.heappop(due)  # aborted or preempted meanwhile
+            elif gap is None or seq.joined != admission or seq.generated + 1 >= seq.work.output_tokens:
+                heapq.heappop(due)
                 steps.append(self._emit(seq, deadline))
+            else:  # one more token in the middle of a sequence: by far the most frequent case
+                heapq.heapreplace(due, (deadline + gap, next(self._ties), admission, seq))
+                seq.generated += 1
+                steps.append(Step(deadline, (seq,), 1, gap))
+                seq.last_token_at = deadline
         return steps
+
+    def _gap(self) -> float | None:
+        """Return the time between tokens where it is the same for all and no blocks need care."""
+        steady = self.latency.steady
+        return steady * self.slowdown if steady is not None and self.books.pool is None else None
 
     def _emit(self, seq: Seq, at: float) -> Step:
         joined = seq.joined != seq.admission
@@ -81,7 +94,7 @@ class LaneEngine:
         else:
             self._continue(seq, at)
         marked = (seq,)
-        return Step(at, marked, tokens, gap, marked if joined else (), marked if done else (), tokens)
+        return Step(at, marked, tokens, gap, marked if joined else (), marked if done else ())
 
     def _instant(self) -> bool:
         # Blocks must grow one by one where they are limited; otherwise a zero gap needs no step per token.

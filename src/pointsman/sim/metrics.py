@@ -59,22 +59,24 @@ class Family(Protocol):
 class Histogram:
     """Counts by upper bound."""
 
-    __slots__ = ("_head", "_lines", "_text", "bounds", "counts", "stale", "sum")
+    __slots__ = ("_last", "_names", "_text", "bounds", "counts", "stale", "sum")
 
-    def __init__(self, name: str, text: str, *, bounds: Sequence[float], labels: str) -> None:
+    def __init__(self, names: Sequence[str], text: str, *, bounds: Sequence[float], labels: str) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
         self.stale = True
+        self._last = (0.0, 0)  # a value and its bucket: gaps between tokens mostly repeat
         self._text = b""
-        self._head = f"# HELP {name} {text}\n# TYPE {name} histogram\n"
-        edges = [*(number(b) for b in bounds), "+Inf"]
-        self._lines = [f'{name}_bucket{{{labels},le="{edge}"}} ' for edge in edges]
-        self._lines += [f"{name}_sum{{{labels}}} ", f"{name}_count{{{labels}}} "]
+        self._names = [_lines(name, text, bounds=bounds, labels=labels) for name in names]
 
     def observe(self, value: float, *, times: int = 1) -> None:
         """Count a value, or the same value several times."""
-        self.counts[bisect_left(self.bounds, value)] += times
+        known, bucket = self._last
+        if known != value:
+            bucket = bisect_left(self.bounds, value)
+            self._last = value, bucket
+        self.counts[bucket] += times
         self.sum += value * times
         self.stale = True
 
@@ -93,10 +95,18 @@ class Histogram:
                 total += count
                 values.append(str(total))
             values += [number(self.sum), str(total)]
-            lines = "\n".join(map("".join, zip(self._lines, values, strict=True)))
-            self._text = f"{self._head}{lines}\n".encode()
+            blocks = ["".join(map("".join, zip(lines, values, strict=True))) for lines in self._names]
+            self._text = "".join(f"{block}\n" for block in blocks).encode()
             self.stale = False
         return self._text
+
+
+def _lines(name: str, text: str, *, bounds: Sequence[float], labels: str) -> list[str]:
+    """Return the beginnings of a histogram's lines, each with the end of the line before."""
+    edges = [*(number(b) for b in bounds), "+Inf"]
+    found = [f'\n{name}_bucket{{{labels},le="{edge}"}} ' for edge in edges]
+    found[0] = f"# HELP {name} {text}\n# TYPE {name} histogram{found[0]}"
+    return [*found, f"\n{name}_sum{{{labels}}} ", f"\n{name}_count{{{labels}}} "]
 
 
 class Numbers:
@@ -137,9 +147,11 @@ class Metrics:
         engine = 'engine="0",' if dialect == "vllm" else ""
         self.labels = f'{engine}model_name="{escape(model)}"'
         self._engine_labels = f'engine="0",model_name="{escape(model)}"'
+        self._reasons: dict[str, str] = {}
         self._reason = "finished_reason" if dialect == "vllm" else "finish_reason"
         self._max_loras = max_loras
         self.families: dict[str, Histogram | Numbers] = {}
+        self._by_name: dict[str, Histogram] = {}
         self._gauges()
         self._counters()
         self._histograms(max_model_len)
@@ -166,30 +178,36 @@ class Metrics:
             ("num_preemptions_total", "Cumulative number of preemptions from the engine.", self._engine_labels),
         ):
             self._numbers(name, text, kind="counter").values[labels] = 0
-        self._numbers("request_success_total", "Count of successfully processed requests.", kind="counter")
+        text = "Count of successfully processed requests."
+        self._successes = self._numbers("request_success_total", text, kind="counter")
+        self._prompts, self._outputs = self.numbers("prompt_tokens_total"), self.numbers("generation_tokens_total")
 
     def _histograms(self, max_model_len: int) -> None:
         sizes = one_two_five(max_model_len)
-        for name, text, bounds in (
-            ("request_prompt_tokens", "Number of prefill tokens processed.", sizes),
-            ("request_generation_tokens", "Number of generation tokens processed.", sizes),
-            ("request_params_max_tokens", "Histogram of the max_tokens request parameter.", sizes),
-            ("max_num_generation_tokens", "Maximum number of requested generation tokens.", sizes),
-            ("request_max_num_generation_tokens", "Maximum number of requested generation tokens.", sizes),
-            ("request_params_n", "Histogram of the n request parameter.", (1, 2, 5, 10, 20)),
-            ("iteration_tokens_total", "Histogram of number of tokens per engine_step.", ITERATION),
-            ("time_to_first_token_seconds", "Time to first token in seconds.", FIRST_TOKEN),
-            ("time_per_output_token_seconds", "Time per output token in seconds.", PER_TOKEN),
-            ("inter_token_latency_seconds", "Inter token latency in seconds.", PER_TOKEN),
-            ("request_time_per_output_token_seconds", "Time per output token of a request.", PER_TOKEN),
-            ("e2e_request_latency_seconds", "End to end request latency in seconds.", REQUEST),
-            ("request_queue_time_seconds", "Time spent in WAITING phase for request.", REQUEST),
-            ("request_inference_time_seconds", "Time spent in RUNNING phase for request.", REQUEST),
-            ("request_prefill_time_seconds", "Time spent in PREFILL phase for request.", REQUEST),
-            ("request_decode_time_seconds", "Time spent in DECODE phase for request.", REQUEST),
-        ):
-            full = f"vllm:{name}"
-            self.families[full] = Histogram(full, text, bounds=bounds or (1,), labels=self.labels)
+        make = self._histogram
+        self.first_token = make("Time to first token in seconds.", FIRST_TOKEN, "time_to_first_token_seconds")
+        names = ("time_per_output_token_seconds", "inter_token_latency_seconds")
+        self.gap = make("Time between two tokens in seconds.", PER_TOKEN, *names)
+        self.iteration = make("Tokens per engine step.", ITERATION, "iteration_tokens_total")
+        self.prompt = make("Number of prefill tokens processed.", sizes, "request_prompt_tokens")
+        self.output = make("Number of generation tokens processed.", sizes, "request_generation_tokens")
+        names = ("max_num_generation_tokens", "request_max_num_generation_tokens")
+        self.most = make("Maximum number of requested generation tokens.", sizes, *names)
+        self.limit = make("The max_tokens request parameter.", sizes, "request_params_max_tokens")
+        self.choices = make("The n request parameter.", (1, 2, 5, 10, 20), "request_params_n")
+        self.mean_gap = make("Mean time per token.", PER_TOKEN, "request_time_per_output_token_seconds")
+        self.whole = make("End to end latency in seconds.", REQUEST, "e2e_request_latency_seconds")
+        self.queue = make("Time in the WAITING phase.", REQUEST, "request_queue_time_seconds")
+        self.inference = make("Time in the RUNNING phase.", REQUEST, "request_inference_time_seconds")
+        self.prefill = make("Time in the PREFILL phase.", REQUEST, "request_prefill_time_seconds")
+        self.decode = make("Time in the DECODE phase.", REQUEST, "request_decode_time_seconds")
+
+    def _histogram(self, text: str, bounds: Sequence[float], *names: str) -> Histogram:
+        full = [f"vllm:{name}" for name in names]
+        made = Histogram(full, text, bounds=bounds, labels=self.labels)
+        self._by_name |= dict.fromkeys(names, made)
+        self.families[full[0]] = made
+        return made
 
     def _numbers(self, name: str, text: str, *, kind: str) -> Numbers:
         family = self.families[f"vllm:{name}"] = Numbers(f"vllm:{name}", text, kind=kind)
@@ -197,9 +215,7 @@ class Metrics:
 
     def histogram(self, name: str) -> Histogram:
         """Return a histogram by its name without prefix."""
-        family = self.families[f"vllm:{name}"]
-        assert isinstance(family, Histogram)
-        return family
+        return self._by_name[name]
 
     def numbers(self, name: str) -> Numbers:
         """Return a gauge or counter by its name without prefix."""
@@ -211,48 +227,43 @@ class Metrics:
 
     def step(self, step: Step) -> None:
         """Count what one step put out: first tokens with their queue, gaps of all others."""
-        steady = len(step.emitted) - len(step.joined)
-        gaps = steady * step.each
         for seq in step.joined:
             if seq.first_token_at == step.time and seq.preemptions == 0:
-                self.histogram("time_to_first_token_seconds").observe(step.time - seq.arrival)
+                self.first_token.observe(step.time - seq.arrival)
+        gaps = (len(step.emitted) - len(step.joined)) * step.each
         if gaps:
-            self.histogram("inter_token_latency_seconds").observe(step.gap, times=gaps)
-            self.histogram("time_per_output_token_seconds").observe(step.gap, times=gaps)
+            self.gap.observe(step.gap, times=gaps)
         if step.batch_tokens:
-            self.histogram("iteration_tokens_total").observe(step.batch_tokens)
+            self.iteration.observe(step.batch_tokens)
 
     def finished(self, seq: Seq, *, reason: str, max_tokens: int | None) -> None:
         """Count a sequence that came to its end."""
-        work, output = seq.work, seq.generated
-        self.numbers("prompt_tokens_total").add(self.labels, work.prompt_tokens)
-        self.numbers("generation_tokens_total").add(self.labels, output)
-        self.numbers("request_success_total").add(self._success(reason))
-        observe = {
-            "request_prompt_tokens": work.prompt_tokens,
-            "request_generation_tokens": output,
-            "max_num_generation_tokens": output,
-            "request_max_num_generation_tokens": output,
-            "e2e_request_latency_seconds": seq.finished_at - seq.arrival,
-            "request_queue_time_seconds": seq.scheduled_at - seq.arrival,
-            "request_inference_time_seconds": seq.finished_at - seq.scheduled_at,
-            "request_prefill_time_seconds": seq.first_token_at - seq.scheduled_at,
-            "request_decode_time_seconds": seq.last_token_at - seq.first_token_at,
-        }
+        prompt, output = seq.work.prompt_tokens, seq.generated
+        self._prompts.add(self.labels, prompt)
+        self._outputs.add(self.labels, output)
+        self._successes.add(self._success(reason))
+        self.prompt.observe(prompt)
+        self.output.observe(output)
+        self.most.observe(output)
+        self.whole.observe(seq.finished_at - seq.arrival)
+        self.queue.observe(seq.scheduled_at - seq.arrival)
+        self.inference.observe(seq.finished_at - seq.scheduled_at)
+        self.prefill.observe(seq.first_token_at - seq.scheduled_at)
+        self.decode.observe(seq.last_token_at - seq.first_token_at)
         if max_tokens is not None:
-            observe["request_params_max_tokens"] = max_tokens
+            self.limit.observe(max_tokens)
         if output > 1:
-            each = (seq.last_token_at - seq.first_token_at) / (output - 1)
-            observe["request_time_per_output_token_seconds"] = each
-        for name, value in observe.items():
-            self.histogram(name).observe(value)
+            self.mean_gap.observe((seq.last_token_at - seq.first_token_at) / (output - 1))
 
     def _success(self, reason: str) -> str:
-        return f'{self._reason}="{escape(reason)}",{self.labels}'
+        known = self._reasons.get(reason)
+        if known is None:
+            known = self._reasons[reason] = f'{self._reason}="{escape(reason)}",{self.labels}'
+        return known
 
     def count_success(self, reason: str, count: int) -> None:
         """Show this count of finished requests."""
-        self.numbers("request_success_total").values[self._success(reason)] = count
+        self._successes.values[self._success(reason)] = count
 
     def render(self, gauges: Gauges, *, counters: Mapping[str, float]) -> bytes:
         """Return the page for this moment."""

@@ -147,6 +147,7 @@ class Pod:
         job.request.on_disconnect = lambda: self.abort(job)
         if self._misbehave(job):
             return
+        self.metrics.choices.observe(len(job.choices))
         self._collect()
         now = self.clock()
         cached = self.settings.enable_kvcache
@@ -236,15 +237,13 @@ class Pod:
         self.metrics.step(step)
         each = step.each
         for seq in step.emitted:
-            choice = seq.work.owner
-            assert isinstance(choice, Choice)
+            choice: Choice = seq.work.owner
             choice.job.emit(choice, each)
         for seq in step.finished:
             self._account(seq)
 
     def _account(self, seq: Seq) -> None:
-        choice = seq.work.owner
-        assert isinstance(choice, Choice)
+        choice: Choice = seq.work.owner
         self.metrics.finished(seq, reason=choice.finish_reason, max_tokens=choice.job.max_tokens)
 
     # what a scrape sees

@@ -17,9 +17,9 @@ from pointsman.epp.config_values import ConfigError, Problem, dump
 from pointsman.epp.defaults import Declared, Plan, declare
 from pointsman.epp.explain import Meters
 from pointsman.epp.plugins.api import INFLIGHT_LOAD, PREFIX_MATCHES, SESSION_ID, TOKENIZED_PROMPT, Context, Key
-from pointsman.epp.scheduler import Hooked, Parts, Scheduler
 from pointsman.epp.profile import FilterStep, PickerStep, Profile, ScorerStep
 from pointsman.epp.registry import LATER, UnknownType, nearest
+from pointsman.epp.scheduler import Hooked, Parts, Scheduler
 
 _DEFAULT_PRODUCERS: Mapping[str, str] = {
     TOKENIZED_PROMPT: "token-producer",

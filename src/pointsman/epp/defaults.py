@@ -21,6 +21,8 @@ plugins:
 - type: queue-scorer
 - type: kv-cache-utilization-scorer
 - type: prefix-cache-scorer
+- type: max-score-picker
+  parameters: {maxNumOfEndpoints: 3}  # two more for Envoy's retries, when the first cannot be reached
 - type: metrics-data-source
 - type: core-metrics-extractor
 schedulingProfiles:

@@ -4,11 +4,12 @@ What the headers say is there from the start; what the body says is None until s
 what nobody needs: `Needs` is how a configuration says what it wants of a body before the first byte is here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from pointsman.epp.pool import Member
+from pointsman.epp.view import EndpointView
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     subset: tuple[str, ...] | None = None  # the proxy's hint; None when it gave none
     has_body: bool = True
     size: int = 0  # bytes of the body
+    wants_model: bool = False  # its API names a model, so one must be there
     model: str = ""  # what the client asked for
     target_model: str = ""  # what the model server is asked for
     priority: int = 0  # below 0: may be shed
@@ -55,15 +57,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom to send it to: the first, and in order those to try when it fails; and why."""
+    """Whom to send it to: the first, and in order those to try when it fails; and what else changes on the way."""
 
     members: Sequence[Member]
-    reason: str
+    target_model: str = ""  # what the model server is asked for
     set_headers: Sequence[tuple[str, str]] = ()  # on the request, for the model server's sidecar
     remove_headers: Sequence[str] = ()  # what the client must not say
-    response_headers: Sequence[tuple[str, str]] = ()  # on the answer, for the client
     scores: Mapping[str, float] = {}  # by target, when they are to be published
     target: str = ""  # where it is sent when that is not the first member's own address
+    answer: Callable[[EndpointView], Sequence[tuple[str, str]]] | None = None
+    """What plugins add to the response's headers, given who answered; None when none adds any."""
 
     @property
     def destination(self) -> str:

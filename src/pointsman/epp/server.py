@@ -18,7 +18,9 @@ from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
 from pointsman.epp.admin import Admin, picker_families
-from pointsman.epp.director import Director
+from pointsman.epp.build import Builder
+from pointsman.epp.config_follow import ConfigFollower
+from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.grpc import Router
 from pointsman.epp.health import EXT_PROC, Health
@@ -26,7 +28,6 @@ from pointsman.epp.limits import Limits
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
-from pointsman.epp.policy import LeastInflight
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
 from pointsman.epp.settings import Settings
@@ -56,11 +57,21 @@ class Picker:
         self.polls = Tally()
         self.metrics = Metrics()
         self.health = Health()
+        self.configuration = ConfigFollower(
+            builder=Builder(clock=self._clock, rng=rng),
+            path=settings.config_file,
+            text=settings.config_text,
+            allow_experimental=settings.allow_experimental_plugins,
+        )
         self.director = Director(
             pool=self.pool,
-            policy=LeastInflight(rng=rng),
+            scheduler=self.configuration.current.scheduler,
             records=Records(),
-            use_subset=not settings.disable_endpoint_subset_filter,
+            rng=rng,
+            options=Options(
+                use_subset=not settings.disable_endpoint_subset_filter,
+                emit_scores=settings.emit_endpoint_scores,
+            ),
         )
         methods = {f"/{EXT_PROC}/Process": self._exchange}
         health = self.health.methods()
@@ -95,6 +106,7 @@ class Picker:
                 tasks.create_task(follow_file(path, use=self._use, failed=self._count_bad_file)),
                 tasks.create_task(self._scraper().run()),
                 tasks.create_task(self._keep_time()),
+                tasks.create_task(self.configuration.follow(lambda built: self.director.use(built.scheduler))),
             ]
             if self._settings.enable_cert_reload:
                 followers.append(tasks.create_task(self._follow_certificate(tls)))

@@ -1,39 +1,40 @@
 """One request, message by message, as Envoy sends them; answers are read with the official classes."""
 
 import random
-from collections.abc import Sequence
 
 import pytest
 from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
+from pointsman.epp.build import Builder
+from pointsman.epp.defaults import load
 from pointsman.epp.director import Director
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.messages import BodyMode
-from pointsman.epp.policy import LeastInflight
-from pointsman.epp.pool import Member, Pool
+from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
-from pointsman.epp.request import Decision, Request
 from pointsman.epp.stream import Exchange, OutOfOrder
 
 A, B, C = (Endpoint(name=f"sim-{n}", address=f"10.0.0.{n}", port=8000) for n in (1, 2, 3))
 
 
-class Patient(LeastInflight):
-    """The same policy, if it had to see the body first."""
-
-    needs_body = True
-
-    def pick(self, request: Request, candidates: Sequence[Member]) -> Decision:
-        self.asked = getattr(self, "asked", 0) + 1
-        return super().pick(request, candidates)
+LEAST_BUSY = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: active-request-scorer
+- {type: max-score-picker, parameters: {maxNumOfEndpoints: 3}}
+"""
+READS_NOTHING = "requestHandler: {parsers: [{pluginRef: passthrough-parser}]}"
 
 
 def make(*endpoints: Endpoint, patient: bool = False, max_body: int = 1 << 20) -> "Talk":
     pool = Pool()
     pool.replace(endpoints)
-    kind = Patient if patient else LeastInflight
-    director = Director(pool=pool, policy=kind(rng=random.Random(7)), records=Records())
+    rng = random.Random(7)
+    plan = load(LEAST_BUSY if patient else LEAST_BUSY + READS_NOTHING)
+    built = Builder(clock=lambda: 0.0, rng=rng).build(plan)
+    director = Director(pool=pool, scheduler=built.scheduler, records=Records(), rng=rng)
     return Talk(director, max_body=max_body)
 
 

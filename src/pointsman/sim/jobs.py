@@ -5,7 +5,7 @@ come from the engine's steps by `emit`; nothing is written before the first of t
 Writers are pure (they return bytes); the job alone talks to the connection.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -204,7 +204,9 @@ class Job:
 
     def usage(self) -> dict[str, Any]:
         """Return the token counts: every distinct prompt once, every choice's output."""
-        prompts = {id(choice.prompt): choice for choice in self.choices}.values()
+        prompts: Collection[Choice] = self.choices
+        if len(prompts) > 1:
+            prompts = {id(choice.prompt): choice for choice in prompts}.values()
         prompt_tokens = sum(choice.prompt.count for choice in prompts)
         output_tokens = sum(len(choice.answer.pieces) for choice in self.choices)
         cached = sum(choice.cached_tokens for choice in prompts)

@@ -29,7 +29,8 @@ class LaneEngine:
 
     def submit(self, work: Work, *, now: float) -> Seq:
         """Queue the work, and start it if there is room."""
-        seq = self.books.enqueue(work, now=now, chance=Chance(self.config.seed, work.id, "latency"))
+        chance = Chance(self.config.seed, work.id, "latency") if self.latency.varies else None
+        seq = self.books.enqueue(work, now=now, chance=chance)
         self._admit(now)
         return seq
 

@@ -108,6 +108,18 @@ class PacedModel:
         return False
 
     @property
+    def varies(self) -> bool:
+        """Whether anything is drawn at random."""
+        pace = self.pace
+        return bool(
+            pace.inter_token_latency_std_dev
+            or pace.time_to_first_token_std_dev
+            or pace.prefill_time_std_dev
+            or pace.kv_cache_transfer_latency_std_dev
+            or pace.kv_cache_transfer_time_std_dev
+        )
+
+    @property
     def steady(self) -> float | None:
         """The gap between tokens where it is the same for every token and any load, else None."""
         pace = self.pace

@@ -9,6 +9,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
+from hashlib import sha1
 
 from pointsman.core.errors import UserError
 from pointsman.sim import fakes, hashing
@@ -23,6 +24,7 @@ from pointsman.sim.prompts import Prompt
 from pointsman.sim.settings import Settings
 from pointsman.sim.steps import StepEngine
 
+_URL = uuid.NAMESPACE_URL.bytes
 GRAIN = 0.001  # seconds; the loop cannot wake more finely, and tokens due within it leave together
 
 
@@ -40,6 +42,13 @@ def build_engine(settings: Settings, *, step_model: StepModel | None, events: bo
     if step_model is not None:
         return StepEngine(config, latency=step_model, hasher=hashing.child, events=events)
     return LaneEngine(config, latency=PacedModel(settings.pace()), hasher=hashing.child, events=events)
+
+
+def url_uuid(name: str) -> str:
+    """Return UUID version 5 of the name in the URL namespace, without the detour over a UUID object."""
+    digits = sha1(_URL + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
 
 
 class Pod:
@@ -104,6 +113,7 @@ class Pod:
             raise UserError("latency-calculator cannot change to or from step while serving: restart instead")
         frozen = (self._frozen or self.page()) if settings.freeze_metrics else None
         self.settings, self._fakes, self._frozen = settings, fake, frozen
+        self.engine.slowdown = 1.0
         if isinstance(self.engine, LaneEngine):
             self.engine.latency = PacedModel(settings.pace())
         if fake is not None:
@@ -117,8 +127,7 @@ class Pod:
     def next_id(self) -> str:
         """Return the next request id; the same seed gives the same ids in the same order."""
         self._requests += 1
-        name = f"{self.settings.seed}-{self.port}-{self._requests}"
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+        return url_uuid(f"{self.settings.seed}-{self.port}-{self._requests}")
 
     def root(self, model: str) -> int:
         """Return the parent of a model's first blocks."""
@@ -172,6 +181,8 @@ class Pod:
     def _misbehave(self, job: Job) -> bool:
         """Draw the faults of this job; true if it is left hanging."""
         settings = self.settings
+        if not settings.hang_rate and not settings.abort_rate:
+            return False
         chance = Chance(settings.seed, job.id, "fault")
         if chance.happens(settings.hang_rate):
             self.hung.add(job)
@@ -183,7 +194,7 @@ class Pod:
     def _slowdown(self) -> float:
         """Return how much slower a pod that just started is; the factor fades to 1."""
         settings = self.settings
-        if settings.slow_start_factor == 1.0 or not settings.slow_start_duration:
+        if not settings.slow_start_duration:
             return 1.0
         left = 1.0 - (self.clock() - self.started) / settings.slow_start_duration
         return 1.0 + (settings.slow_start_factor - 1.0) * max(left, 0.0)
@@ -226,7 +237,8 @@ class Pod:
         if self._pumping:
             return  # a peer that vanished while we wrote to it: its abort comes through here again
         self._pumping = True
-        self.engine.slowdown = self._slowdown()
+        if self.settings.slow_start_factor != 1.0:
+            self.engine.slowdown = self._slowdown()
         try:
             for step in self.engine.advance(self.clock()):
                 self._deliver(step)

@@ -31,7 +31,7 @@ from pointsman.render.addresses import Address, socket_address
 from pointsman.render.clusters import endpoints
 from pointsman.render.envoy import bootstrap
 from pointsman.render.filters import router
-from pointsman.render.gateway import Gateway
+from pointsman.render.gateway import FailureMode, Gateway
 from pointsman.render.listeners import listener, routes
 
 REPLICAS = 4
@@ -47,6 +47,7 @@ class Variant:
     tls: bool = False
     shows_answer: bool = True
     """Whether the response body passes through the picker too."""
+    failure_mode: FailureMode = "FailClose"
 
 
 VARIANTS = (
@@ -56,6 +57,7 @@ VARIANTS = (
     Variant(name="grpcio", picker="grpcio"),
     Variant(name="Pointsman, request only", picker="ours", shows_answer=False),
     Variant(name="grpcio, request only", picker="grpcio", shows_answer=False),
+    Variant(name="Pointsman, FailOpen", picker="ours", failure_mode="FailOpen"),
 )
 
 
@@ -137,6 +139,7 @@ class Stage:
                 admin=here(),
                 pickers=(grpc,),
                 picker_tls=variant.tls,
+                failure_mode=variant.failure_mode,
                 endpoints_file=str(self._folder / "eds.json"),
             )
         )

@@ -9,10 +9,11 @@ import ssl
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.envoy.conftest import StartLab
 from tests.envoy.harness import Lab
-from tests.envoy.load import Tally, load
+from tests.envoy.load import Tally, completion, load
 
 from pointsman.core.tls import self_signed
 from pointsman.local.state import replace
@@ -78,6 +79,18 @@ async def test_fail_open_does_not_cut_an_answer_that_is_under_way(start_lab: Sta
         lab.pickers[0].kill()
         await tally.grows(24)
     assert set(tally.answers) == {200}
+
+
+async def test_refusal_of_the_picker_is_an_answer_not_a_failure(start_lab: StartLab) -> None:
+    """FailOpen goes around a picker that is away, not around one that says no."""
+    lab = await start_lab(failure_mode="FailOpen")
+    await lab.picker_has([])
+    async with httpx.AsyncClient(base_url=lab.url) as http:
+        for _ in range(5):
+            answer = await http.post("/v1/completions", json=completion())
+            assert (answer.status_code, answer.headers.get("x-inference-pod")) == (503, None)
+            assert answer.text.startswith("inference error: ")
+            assert "x-pointsman-unpicked" not in answer.headers
 
 
 async def test_picker_restarts_behind_another_without_a_failed_request(start_lab: StartLab) -> None:

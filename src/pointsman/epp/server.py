@@ -10,7 +10,6 @@ import random
 import signal
 import ssl
 import time
-from pathlib import Path
 
 from pointsman.core.errors import UserError
 from pointsman.core.http import Server as HttpServer
@@ -28,10 +27,12 @@ from pointsman.epp.limits import Limits
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
+from pointsman.epp.objectives import Objectives
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
+from pointsman.epp.rewrites import Rewrites
 from pointsman.epp.settings import Settings
-from pointsman.epp.sources.file import follow_file, parse_endpoints
+from pointsman.epp.sources.file import FileSource, Listing
 from pointsman.epp.sources.scrape import Metrics as MetricsQuestion
 from pointsman.epp.sources.scrape import Scraper, Tally, Terms
 from pointsman.epp.stream import Exchange
@@ -54,6 +55,8 @@ class Picker:
         self._limits = Limits(message_bytes=settings.message_bytes)
         self._clock = time.monotonic
         self.pool = Pool(clock=self._clock, staleness=settings.metrics_staleness_threshold)
+        self.objectives = Objectives()
+        self.rewrites = Rewrites()
         self.polls = Tally()
         self.metrics = Metrics()
         self.health = Health()
@@ -96,14 +99,15 @@ class Picker:
         path = self._settings.endpoints_file
         if path is None:
             raise UserError("no endpoints: list them in a YAML file and name it with --endpoints-file")
-        self._use(parse_endpoints(_read(path), name=str(path)))
+        source = FileSource(path, use=self._use, failed=self._count_bad_file)
+        await source.start()
         tls = server_context(min_version=self._settings.tls_min_version, cipher_suites=self._settings.tls_cipher_suites)
         if self._settings.secure_serving:
             self._load_certificate(tls)
         async with HttpServer() as http, asyncio.TaskGroup() as tasks:
             await self._bind(http, tls=tls)
             followers = [
-                tasks.create_task(follow_file(path, use=self._use, failed=self._count_bad_file)),
+                tasks.create_task(source.run()),
                 tasks.create_task(self._scraper().run()),
                 tasks.create_task(self._keep_time()),
                 tasks.create_task(self.configuration.follow(lambda built: self.director.use(built.scheduler))),
@@ -181,7 +185,10 @@ class Picker:
                 self._bad_files += 1
                 log.warning("tls: certificate not used", reason=str(error))
 
-    def _use(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def _use(self, listing: Listing, endpoints: tuple[Endpoint, ...]) -> None:
+        self.objectives.replace(listing.objectives)
+        self.rewrites.replace(listing.rewrites)
+        self.metrics.exempt_models(self.rewrites.models)
         self.pool.replace(endpoints)
 
     def _count_bad_file(self) -> None:
@@ -202,10 +209,3 @@ class Picker:
         await self.listener.drain(seconds=_LAST_MOMENT)
         await self.health_listener.drain(seconds=0.1)
         log.info("picker: stopped")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"--endpoints-file {path}: cannot be read: {error.strerror}") from None

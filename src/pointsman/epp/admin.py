@@ -10,10 +10,11 @@ from urllib.parse import parse_qs
 
 from pointsman.core.http import Request, Response
 from pointsman.epp.director import Director
+from pointsman.epp.explain import BOUNDS_SECONDS, Meters
 from pointsman.epp.health import Health
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
-from pointsman.epp.metrics_families import Family, Gauge, Labels, names
+from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
 from pointsman.epp.pool import Member
 
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -81,6 +82,24 @@ class Admin:
 
 def _json(document: Any) -> Response:
     return Response(200, json.dumps(document).encode() + b"\n")
+
+
+def plugin_families(meters: Meters) -> Iterable[Family]:
+    """Return what plugins cost, under llm-d's names, and how often they failed."""
+    labels = ("extension_point", "plugin_type", "plugin_name")
+    olds = ((f"{prefix}_plugin_duration_seconds", labels) for prefix in ("llm_d_router_epp", "inference_extension"))
+    yield ReadHistogram(
+        names("llm_d_epp_plugin_duration_seconds", labels, *olds),
+        "Seconds in a plugin.",
+        bounds=BOUNDS_SECONDS,
+        read=lambda: [((one.point, one.type, one.name), one.buckets, one.nanos / 1e9) for one in meters],
+    )
+    yield _counter(
+        "pointsman_plugin_errors_total",
+        "Calls of a plugin that raised and lost its contribution.",
+        labels,
+        lambda: {(one.point, one.type, one.name): one.errors for one in meters},
+    )
 
 
 def picker_families(*, director: Director, listener: Listener, bad_files: Callable[[], int]) -> Iterable[Family]:

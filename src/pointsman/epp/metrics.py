@@ -27,7 +27,6 @@ _HIT_BYTES = (0, *(2**at for at in range(4, 17)))
 
 _REQUEST: Labels = ("model_name", "target_model_name", "fairness_id", "priority")
 _MODELS: Labels = ("model_name", "target_model_name")
-_PLUGIN: Labels = ("extension_point", "plugin_type", "plugin_name")
 _INDEX: Labels = ("plugin_name", "plugin_type")
 _ATTEMPT: Labels = ("status", "target_model_name", "endpoint_name", "namespace", "port")
 _OLD_ATTEMPT: Labels = ("status", "target_model_name", "pod_name=endpoint_name", "namespace", "port")
@@ -119,7 +118,6 @@ class Metrics:
         self.attempts = Counter(
             _scheduler("scheduler_attempts_total", _ATTEMPT, old_labels=_OLD_ATTEMPT), "Picks by outcome and endpoint."
         )
-        self.plugins = Histogram(_scheduler("plugin_duration_seconds", _PLUGIN), "Seconds in a plugin.", bounds=_SHORT)
         self.request_processing = Histogram(
             names("llm_d_epp_request_processing_duration_seconds", ()),
             "Seconds of our work on requests.",
@@ -171,10 +169,6 @@ class Metrics:
         """Count a request for which nobody was found."""
         self.scheduling.cell(()).observe(seconds)
         self.attempts.add(("failure", self._models(target_model), "", "", ""))
-
-    def plugin(self, *, point: str, kind: str, name: str, seconds: float) -> None:
-        """Count one run of a plugin."""
-        self.plugins.cell((point, kind, name)).observe(seconds)
 
     def rewrote(self, *, rewrite: str, model: str, target: str) -> None:
         """Count a model name that a rewrite rule changed."""

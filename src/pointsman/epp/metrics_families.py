@@ -150,6 +150,31 @@ class Histogram:
         yield f"{name.name}_sum{braces} {number(cell.sum)}\n{name.name}_count{braces} {total}\n"
 
 
+class ReadHistogram(Histogram):
+    """A distribution that someone else keeps: read when it is asked for."""
+
+    __slots__ = ("_read",)
+
+    def __init__(
+        self,
+        every: tuple[Name, ...],
+        text: str,
+        *,
+        bounds: Sequence[float],
+        read: Callable[[], Iterable[tuple[Labels, Sequence[int], float]]],
+    ) -> None:
+        super().__init__(every, text, bounds=bounds)
+        self._read = read
+
+    def render(self) -> Iterable[str]:
+        """Return the lines."""
+        self.cells = {}
+        for key, counts, total in self._read():
+            cell = self.cell(key)
+            cell.counts, cell.sum = list(counts), total
+        return super().render()
+
+
 def _render_numbers(every: tuple[Name, ...], text: str, kind: str, cells: Mapping[Labels, float]) -> Iterable[str]:
     for name in every:
         yield f"# HELP {name.name} {text}\n# TYPE {name.name} {kind}\n"

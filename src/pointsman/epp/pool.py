@@ -12,6 +12,7 @@ changes little, so `Pool.sweep` applies it once per tick.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from pointsman.epp.ejection import GOOD, Standing, State, Terms, aged, failed, may_eject, succeeded
 from pointsman.epp.endpoint import Endpoint, host_of
@@ -129,15 +130,32 @@ class Member:
         )
 
 
-class Reservation:
-    """One request's place at an endpoint, from its pick to its end."""
+class Meter(Protocol):
+    """Counts what happens to one request."""
 
-    __slots__ = ("_member", "_probe", "_tokens")
+    def answered(self, status: int) -> None:
+        """Take the status of the response."""
+
+    def chunk(self, body: bytes) -> None:
+        """Take a piece of the response's body."""
+
+    def used(self, *, prompt: int, output: int, cached: int | None = None) -> None:
+        """Take the tokens that the model server says it used."""
+
+    def ended(self) -> None:
+        """Take the end, once."""
+
+
+class Reservation:
+    """One request's place at an endpoint, from its pick to its end, and what is learnt from it on the way."""
+
+    __slots__ = ("_member", "_probe", "_tokens", "meter")
 
     def __init__(self, member: Member, *, tokens: int = 0) -> None:
         self._member: Member | None = member
         self._tokens = tokens
         self._probe = member.standing.state is State.PROBE
+        self.meter: Meter | None = None
         member.picks += 1
         member.enter(tokens)
         if self._probe:
@@ -164,6 +182,14 @@ class Reservation:
         if self._member is not None:
             self._member.judge(ok=status < 500 or status == 501)
             self._end_probe(self._member)
+        if self.meter is not None:
+            self.meter.answered(status)
+
+    def chunk(self, body: bytes) -> None:
+        """Note a piece of the response's body; the first one ends the prefill."""
+        self.first_byte()
+        if self.meter is not None:
+            self.meter.chunk(body)
 
     def first_byte(self) -> None:
         """The prompt is prefilled: its tokens weigh no more."""
@@ -177,6 +203,8 @@ class Reservation:
         if member is not None:
             self._end_probe(member)
             member.leave(self._tokens)
+            if self.meter is not None:
+                self.meter.ended()
 
     def _end_probe(self, member: Member) -> None:
         if self._probe:

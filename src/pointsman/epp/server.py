@@ -16,7 +16,7 @@ from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin, picker_families
+from pointsman.epp.admin import Admin, picker_families, plugin_families
 from pointsman.epp.build import Builder
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
@@ -27,6 +27,7 @@ from pointsman.epp.limits import Limits
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
+from pointsman.epp.metrics_request import Bookkeeper
 from pointsman.epp.objectives import Objectives
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
@@ -60,8 +61,9 @@ class Picker:
         self.polls = Tally()
         self.metrics = Metrics()
         self.health = Health()
+        self._builder = Builder(clock=self._clock, rng=rng)
         self.configuration = ConfigFollower(
-            builder=Builder(clock=self._clock, rng=rng),
+            builder=self._builder,
             path=settings.config_file,
             text=settings.config_text,
             allow_experimental=settings.allow_experimental_plugins,
@@ -74,7 +76,10 @@ class Picker:
             options=Options(
                 use_subset=not settings.disable_endpoint_subset_filter,
                 emit_scores=settings.emit_endpoint_scores,
+                priority_of=self.objectives.priority,
+                rewrite=self._rewrite,
             ),
+            books=Bookkeeper(self.metrics, clock=self._clock),
         )
         methods = {f"/{EXT_PROC}/Process": self._exchange}
         health = self.health.methods()
@@ -84,6 +89,14 @@ class Picker:
 
     def _exchange(self, _push: object) -> Exchange:
         return Exchange(director=self.director, fresh_id=self._fresh_id, max_body=self._settings.body_bytes)
+
+    def _rewrite(self, model: str) -> str:
+        """Return the model that a rewrite rule sends this one to; nothing when there is no such rule."""
+        found = self.rewrites.rewrite(model, random=self._rng.random)
+        if found is None:
+            return ""
+        self.metrics.rewrote(rewrite=found.rewrite, model=model, target=found.model)
+        return found.model
 
     def _fresh_id(self) -> str:
         """Return a random UUID, for requests that come without an id."""
@@ -147,6 +160,7 @@ class Picker:
         self.metrics.add(
             *pool_families(self.pool, name=name, clock=self._clock, staleness=staleness),
             *source_families(self.polls),
+            *plugin_families(self._builder.meters),
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
         )
 

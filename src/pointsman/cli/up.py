@@ -215,7 +215,8 @@ async def _show(folder: Folder, *, console: Console) -> None:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
             stack = folder.stack() or stack
-            live.update(screen.table(stack, await observe(stack)), refresh=True)
+            view = screen.table(stack, await observe(stack), caption="Ctrl-C stops the stack")
+            live.update(view, refresh=True)
             await asyncio.sleep(1)
 
 

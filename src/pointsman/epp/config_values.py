@@ -111,13 +111,17 @@ def join(path: str, parts: Sequence[str | int]) -> str:
 def names_at(kind: Any, parts: Sequence[str | int]) -> list[str]:
     """Return the field names, as files spell them, of the type at a path within a type."""
     for part in parts:
-        kind = next((each for each in _members(kind) if _item(each, part) is not None), None)
-        kind = _item(kind, part)
+        kind = item_type(kind, part)
     for each in _members(kind):
         names = [_alias(name, field) for name, field in _fields(each).items()]
         if names:
             return names
     return []
+
+
+def item_type(kind: Any, part: str | int) -> Any:
+    """Return the type of what is at a name or position within a type; None when there is no such thing."""
+    return next((found for each in _members(kind) if (found := _item(each, part)) is not None), None)
 
 
 def _item(kind: Any, part: str | int) -> Any:

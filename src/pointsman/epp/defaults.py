@@ -100,8 +100,8 @@ def load(text: str | bytes, *, name: str = "configuration", allow_experimental: 
     read = read_config(text or DEFAULT_CONFIG, name=name)
     planner = _Planner(read.document, allow_experimental=allow_experimental)
     plan = planner.plan(gates=read.gates)
-    if planner.problems:
-        raise ConfigError(planner.problems, name=name)
+    if read.problems or planner.problems:
+        raise ConfigError([*read.problems, *planner.problems], name=name)
     return replace(plan, warnings=(*read.warnings, *planner.warnings))
 
 

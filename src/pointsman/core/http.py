@@ -461,7 +461,7 @@ class Listener:
         self.port = 0
         self._bound: asyncio.Server | None = None
 
-    async def bind(self, *, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    async def bind(self, *, host: str, port: int, tls: ssl.SSLContext | None, flag: str) -> None:
         """Start accepting.
 
         Raises PortTaken when another process holds the port, UserError when the address is not ours.
@@ -473,7 +473,7 @@ class Listener:
             )
         except OSError as error:
             if error.errno in {98, 48}:
-                raise PortTaken(port=port, flag="--port", what=host) from None
+                raise PortTaken(port=port, flag=flag, what=f"HTTP on {host}") from None
             raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
         self.port = self._bound.sockets[0].getsockname()[1]
 
@@ -540,10 +540,11 @@ class Server:
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
         fault: Fault = plain_fault,
+        flag: str = "--port",
     ) -> Listener:
-        """Serve the handler on one more port (0: the kernel chooses)."""
+        """Serve the handler on one more port (0: the kernel chooses); `flag` is what a complaint tells to change."""
         listener = Listener(self, handler=handler, fault=fault, limits=limits or Limits())
-        await listener.bind(host=host, port=port, tls=tls)
+        await listener.bind(host=host, port=port, tls=tls, flag=flag)
         self.listeners.append(listener)
         return listener
 

@@ -7,7 +7,7 @@ is refused gets vLLM's error body at the status that caused it, before anything 
 from collections.abc import Callable
 
 from pointsman.core.http import Request, Response, header_lines
-from pointsman.sim import admin, controls, intake, plans
+from pointsman.sim import admin, controls, intake, openapi, plans
 from pointsman.sim.failures import Refusal
 from pointsman.sim.plans import Plan
 from pointsman.sim.pod import Pod
@@ -43,6 +43,7 @@ CONTROLS: dict[str, dict[str, Control]] = {
     "/reset_prefix_cache": {"POST": controls.reset_prefix_cache},
     "/query": {"GET": controls.query},
     "/admin/config": {"GET": admin.show, "POST": admin.change},
+    "/openapi.json": {"GET": openapi.show},
     "/fake_metrics": {"POST": admin.fake_metrics},
 }
 _FREQUENT = frozenset({"/metrics", "/health", "/health/ready"})

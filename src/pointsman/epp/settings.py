@@ -37,6 +37,8 @@ class Settings:
     "EndpointPickerConfig file."
     config_text: str = ""
     "EndpointPickerConfig as text; not together with --config-file."
+    allow_experimental_plugins: bool = False
+    "Allow plugins that llm-d calls alpha."
     pool_name: str = ""
     "InferencePool to serve (Kubernetes discovery)."
     pool_namespace: str = ""
@@ -67,6 +69,13 @@ class Settings:
     disable_endpoint_subset_filter: bool = False
     "Ignore the proxy's subset hint."
 
+    explain: bool = False
+    "Keep every plugin's part in each of the last 1000 decisions, for /debug/decisions (a little slower)."
+    explain_on_demand: bool = False
+    "The same for requests with the header x-pointsman-explain: 1 only."
+    record: Path | None = None
+    "Append every decision to this file as JSON, for `pointsman replay`; rotated at 256 MiB, four old ones are kept."
+
     refresh_metrics_interval: Duration = 0.05
     "How often each endpoint's metrics are read; 50ms is the least."
     metrics_staleness_threshold: Duration = 2.0
@@ -84,7 +93,6 @@ class Settings:
     enable_pprof: bool = True
     enable_grpc_stream_metrics: bool = False
     tracing: bool = True
-    allow_experimental_plugins: bool = False
     zap_log_level: str = ""
     zap_devel: bool = True
     zap_stacktrace_level: str = ""

@@ -238,10 +238,11 @@ class Pool:
         """The members that may be picked: never none while there are any."""
         return self._open
 
-    def watch(self, notify: Callable[[tuple[Member, ...]], None]) -> None:
-        """Call `notify` with all members now, and after every change of who they are."""
+    def watch(self, notify: Callable[[tuple[Member, ...]], None]) -> Callable[[], None]:
+        """Call `notify` with all members now, and after every change of who they are; return what ends that."""
         self._watchers.append(notify)
         notify(self._all)
+        return lambda: self._watchers.remove(notify)
 
     def replace(self, endpoints: Iterable[Endpoint]) -> None:
         """Take a new list. Endpoints that stay keep their counters, also under changed labels."""
@@ -257,7 +258,7 @@ class Pool:
         self._all = tuple(members.values())
         self.synced = True
         self.reconsider()
-        for notify in self._watchers:
+        for notify in tuple(self._watchers):
             notify(self._all)
 
     def clear(self) -> None:

@@ -10,6 +10,7 @@ import random
 import signal
 import ssl
 import time
+from pathlib import Path
 
 from pointsman.core.errors import UserError
 from pointsman.core.http import Server as HttpServer
@@ -17,7 +18,7 @@ from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
 from pointsman.epp.admin import Admin, picker_families, plugin_families
-from pointsman.epp.build import Builder
+from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
@@ -29,13 +30,14 @@ from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
 from pointsman.epp.metrics_request import Bookkeeper
 from pointsman.epp.objectives import Objectives
+from pointsman.epp.plugins.declared import FileDiscoveryParameters
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
 from pointsman.epp.rewrites import Rewrites
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.file import FileSource, Listing
-from pointsman.epp.sources.scrape import Metrics as MetricsQuestion
-from pointsman.epp.sources.scrape import Scraper, Tally, Terms
+from pointsman.epp.sources.planned import Sources
+from pointsman.epp.sources.scrape import Tally
 from pointsman.epp.stream import Exchange
 
 log = get_logger(__name__)
@@ -59,6 +61,8 @@ class Picker:
         self.objectives = Objectives()
         self.rewrites = Rewrites()
         self.polls = Tally()
+        tick = max(_LEAST_INTERVAL, settings.refresh_metrics_interval)
+        self.sources = Sources(pool=self.pool, tally=self.polls, clock=self._clock, tick=tick)
         self.metrics = Metrics()
         self.health = Health()
         self._builder = Builder(clock=self._clock, rng=rng)
@@ -109,10 +113,8 @@ class Picker:
 
     async def run(self) -> None:
         """Serve until stopped."""
-        path = self._settings.endpoints_file
-        if path is None:
-            raise UserError("no endpoints: list them in a YAML file and name it with --endpoints-file")
-        source = FileSource(path, use=self._use, failed=self._count_bad_file)
+        self.sources.use(self.configuration.current.plan)
+        source = self._file_source()
         await source.start()
         tls = server_context(min_version=self._settings.tls_min_version, cipher_suites=self._settings.tls_cipher_suites)
         if self._settings.secure_serving:
@@ -121,9 +123,9 @@ class Picker:
             await self._bind(http, tls=tls)
             followers = [
                 tasks.create_task(source.run()),
-                tasks.create_task(self._scraper().run()),
+                tasks.create_task(self.sources.run()),
                 tasks.create_task(self._keep_time()),
-                tasks.create_task(self.configuration.follow(lambda built: self.director.use(built.scheduler))),
+                tasks.create_task(self.configuration.follow(self._use_configuration)),
             ]
             if self._settings.enable_cert_reload:
                 followers.append(tasks.create_task(self._follow_certificate(tls)))
@@ -164,12 +166,25 @@ class Picker:
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
         )
 
-    def _scraper(self) -> Scraper:
-        """Return what reads the endpoints' metrics, following the pool."""
-        terms = Terms(interval=max(_LEAST_INTERVAL, self._settings.refresh_metrics_interval))
-        scraper = Scraper(MetricsQuestion(tally=self.polls), terms=terms, tally=self.polls, clock=self._clock)
-        self.pool.watch(scraper.follow)
-        return scraper
+    def _use_configuration(self, built: Built) -> None:
+        """Decide and look by another configuration from now on."""
+        self.director.use(built.scheduler)
+        try:
+            self.sources.use(built.plan)
+        except UserError as error:
+            self._count_bad_file()
+            log.warning("configuration: data sources stay as they were", reason=str(error))
+
+    def _file_source(self) -> FileSource:
+        """Return the endpoints file that the command line names, or the configuration."""
+        if self._settings.endpoints_file is not None:
+            return FileSource(self._settings.endpoints_file, use=self._use, failed=self._count_bad_file)
+        plan = self.configuration.current.plan
+        declared = plan.get(plan.discovery)
+        if declared is None or not isinstance(declared.parameters, FileDiscoveryParameters):
+            raise UserError("no endpoints: list them in a YAML file and name it with --endpoints-file")
+        path, watch = Path(declared.parameters.path), declared.parameters.watch_file
+        return FileSource(path, use=self._use, failed=self._count_bad_file, watch=watch)
 
     async def _keep_time(self) -> None:
         """Let time pass in the pool: scrapes age, ejections end."""

@@ -30,9 +30,7 @@ class Admin:
             "/metrics": lambda _: Response(200, metrics.render(), _TEXT),
             "/debug/endpoints": lambda _: _json({"endpoints": [self._endpoint(m) for m in director.pool.members]}),
             "/debug/decisions": self._decisions,
-            "/healthz": lambda _: Response(
-                200 if health.serving else 503, b"ok\n" if health.serving else b"no\n", _TEXT
-            ),
+            "/healthz": lambda _: _health(health),
         }
 
     def __call__(self, request: Request) -> Response:
@@ -78,6 +76,12 @@ class Admin:
     def _decisions(self, request: Request) -> Response:
         wanted = parse_qs(request.query.decode("ascii", "replace")).get("id", [""])[0]
         return _json({"decisions": [record.to_json() for record in self._director.records.find(wanted)]})
+
+
+def _health(health: Health) -> Response:
+    if health.serving:
+        return Response(200, b"ok\n", _TEXT)
+    return Response(503, f"no: {', '.join(health.obstacles)}\n".encode(), _TEXT)
 
 
 def _json(document: Any) -> Response:

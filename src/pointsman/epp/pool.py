@@ -246,6 +246,15 @@ class Pool:
 
     def replace(self, endpoints: Iterable[Endpoint]) -> None:
         """Take a new list. Endpoints that stay keep their counters, also under changed labels."""
+        self.synced = True
+        self._replace(endpoints)
+
+    def clear(self) -> None:
+        """Forget all: the pool itself is gone."""
+        self.synced = False
+        self._replace(())
+
+    def _replace(self, endpoints: Iterable[Endpoint]) -> None:
         members: dict[str, Member] = {}
         for endpoint in endpoints:
             member = self._members.get(endpoint.target)
@@ -256,15 +265,9 @@ class Pool:
             members[endpoint.target] = member
         self._members = members
         self._all = tuple(members.values())
-        self.synced = True
         self.reconsider()
         for notify in tuple(self._watchers):
             notify(self._all)
-
-    def clear(self) -> None:
-        """Forget all: the pool itself is gone."""
-        self.replace(())
-        self.synced = False
 
     def get(self, target: str) -> Member | None:
         """Return the member with this `ip:port`."""

@@ -64,7 +64,7 @@ class Picker:
         tick = max(_LEAST_INTERVAL, settings.refresh_metrics_interval)
         self.sources = Sources(pool=self.pool, tally=self.polls, clock=self._clock, tick=tick)
         self.metrics = Metrics()
-        self.health = Health()
+        self.health = Health(election=settings.ha_enable_leader_election)
         self._builder = Builder(clock=self._clock, rng=rng)
         self.configuration = ConfigFollower(
             builder=self._builder,
@@ -130,6 +130,7 @@ class Picker:
             if self._settings.enable_cert_reload:
                 followers.append(tasks.create_task(self._follow_certificate(tls)))
             self._install_signals()
+            self.pool.watch(self._note_sync)
             self.health.set(serving=True)
             log.info(
                 "picker: ready",
@@ -186,6 +187,9 @@ class Picker:
         path, watch = Path(declared.parameters.path), declared.parameters.watch_file
         return FileSource(path, use=self._use, failed=self._count_bad_file, watch=watch)
 
+    def _note_sync(self, _members: object) -> None:
+        self.health.note("pool", obstacle="" if self.pool.synced else "it knows no pool")
+
     async def _keep_time(self) -> None:
         """Let time pass in the pool: scrapes age, ejections end."""
         while True:
@@ -229,7 +233,7 @@ class Picker:
             loop.add_signal_handler(number, self.stop)
 
     async def _drain(self) -> None:
-        self.health.set(serving=False)
+        self.health.note("drain", obstacle="it is draining")
         loop = asyncio.get_running_loop()
         log.info("picker: draining", seconds=self._settings.drain_timeout, streams=self.listener.open_streams)
         end = loop.time() + self._settings.drain_timeout

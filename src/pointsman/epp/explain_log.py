@@ -2,13 +2,14 @@
 
 A line holds the request as plugins saw it (prompt hashes, never the prompt; headers without secrets), every candidate
 as it was, and what was picked by which profile; a traced decision has each plugin's scores too. The file is rotated by
-size, so a recording that someone forgot cannot fill a disk. Writing is synchronous: a line is one buffered write.
+size, so a recording that someone forgot cannot fill a disk. Writing is synchronous: a line is one write.
 """
 
 import contextlib
+import io
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -121,13 +122,13 @@ class Recorder:
         self._max_bytes = max_bytes
         self._keep = keep
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
-        self._file: BinaryIO | None = self._open()
+        self._file: io.FileIO | None = self._open()
         self.lines = 0
         self.errors = 0
 
-    def _open(self) -> BinaryIO:
+    def _open(self) -> io.FileIO:
         try:
-            return self._path.open("ab")
+            return self._path.open("ab", buffering=0)
         except OSError as error:
             raise UserError(f"--record {self._path}: cannot be written: {error.strerror}") from None
 
@@ -137,7 +138,6 @@ class Recorder:
             return
         try:
             self._file.write(self._encode(to_line(record, at=self._clock())) + b"\n")
-            self._file.flush()
             self.lines += 1
             if self._file.tell() >= self._max_bytes:
                 self._rotate()

@@ -22,6 +22,7 @@ from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
+from pointsman.epp.explain_log import Recorder
 from pointsman.epp.grpc import Router
 from pointsman.epp.health import EXT_PROC, Health
 from pointsman.epp.limits import Limits
@@ -80,11 +81,15 @@ class Picker:
             options=Options(
                 use_subset=not settings.disable_endpoint_subset_filter,
                 emit_scores=settings.emit_endpoint_scores,
+                explain=settings.explain,
+                explain_on_demand=settings.explain_on_demand,
                 priority_of=self.objectives.priority,
                 rewrite=self._rewrite,
             ),
             books=Bookkeeper(self.metrics, clock=self._clock),
         )
+        if settings.record is not None:
+            self.director.records.listen(Recorder(settings.record, clock=self._clock))
         methods = {f"/{EXT_PROC}/Process": self._exchange}
         health = self.health.methods()
         both = {**methods, **health} if settings.health_checking else methods

@@ -126,7 +126,8 @@ class Histogram:
         for name in self._names:
             yield f"# HELP {name.name} {self._help}\n# TYPE {name.name} histogram\n"
             for key, cell in self._seen_as(name).items():
-                yield from self._lines(name, key, cell)
+                if any(cell.counts):  # a cell may have been made ahead of its first value
+                    yield from self._lines(name, key, cell)
 
     def _seen_as(self, name: Name) -> Mapping[Labels, Cell]:
         if name is self._names[0]:

@@ -9,14 +9,17 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from pointsman.core.http import Request, Response
+from pointsman.epp.build import Made
 from pointsman.epp.director import Director
 from pointsman.epp.explain import BOUNDS_SECONDS, Meters
 from pointsman.epp.health import Health
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
+from pointsman.epp.plugins.prefixes import ApproxPrefixCacheProducer
 from pointsman.epp.pool import Member
 
+_INDEX: Labels = ("plugin_name", "plugin_type")
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -88,9 +91,9 @@ def _json(document: Any) -> Response:
     return Response(200, json.dumps(document).encode() + b"\n")
 
 
-def plugin_families(meters: Meters) -> Iterable[Family]:
-    """Return what plugins cost, under llm-d's names, and how often they failed."""
-    labels = ("extension_point", "plugin_type", "plugin_name")
+def plugin_families(meters: Meters, *, made: Callable[[], Mapping[str, Made]]) -> Iterable[Family]:
+    """Return what plugins cost, under llm-d's names, how often they failed, and how much they remember."""
+    labels: Labels = ("extension_point", "plugin_type", "plugin_name")
     olds = ((f"{prefix}_plugin_duration_seconds", labels) for prefix in ("llm_d_router_epp", "inference_extension"))
     yield ReadHistogram(
         names("llm_d_epp_plugin_duration_seconds", labels, *olds),
@@ -103,6 +106,17 @@ def plugin_families(meters: Meters) -> Iterable[Family]:
         "Calls of a plugin that raised and lost its contribution.",
         labels,
         lambda: {(one.point, one.type, one.name): one.errors for one in meters},
+    )
+
+    olds = ((f"{prefix}_prefix_indexer_size", _INDEX) for prefix in ("llm_d_router_epp", "inference_extension"))
+    yield Gauge(
+        names("llm_d_epp_prefix_indexer_size", _INDEX, *olds),
+        "Entries of a prefix index.",
+        read=lambda: {
+            (name, one.declared.type.name): len(one.plugin.index)
+            for name, one in made().items()
+            if isinstance(one.plugin, ApproxPrefixCacheProducer)
+        },
     )
 
 

@@ -124,21 +124,10 @@ class Metrics:
         self.attempts = Counter(
             _scheduler("scheduler_attempts_total", _ATTEMPT, old_labels=_OLD_ATTEMPT), "Picks by outcome and endpoint."
         )
-        self.request_processing = Histogram(
-            names("llm_d_epp_request_processing_duration_seconds", ()),
-            "Seconds of our work on requests.",
-            bounds=_SHORT,
-        )
-        self.response_processing = Histogram(
-            names("llm_d_epp_response_processing_duration_seconds", ()),
-            "Seconds of our work on responses.",
-            bounds=_SHORT,
-        )
         self.rewrites = Counter(
             _scheduler("model_rewrite_decisions_total", ("model_rewrite_name", "model_name", "target_model")),
             "Model names that were rewritten.",
         )
-        self.index_size = Counter(_scheduler("prefix_indexer_size", _INDEX), "Entries of a prefix index.", kind="gauge")
         self.index_ratio = Histogram(
             _scheduler("prefix_indexer_hit_ratio", _INDEX), "Share of a prompt that was found.", bounds=_RATIO
         )
@@ -196,10 +185,6 @@ class Metrics:
         """Count a look into a prefix index."""
         self.index_ratio.cell((name, kind)).observe(ratio)
         self.index_bytes.cell((name, kind)).observe(found_bytes)
-
-    def prefix_size(self, *, name: str, kind: str, entries: int) -> None:
-        """Note how large a prefix index is."""
-        self.index_size.cells[name, kind] = entries
 
     def add(self, *families: Family) -> None:
         """Show more families, kept by someone else."""

@@ -10,6 +10,7 @@ import random
 import signal
 import ssl
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 from pointsman.core.errors import UserError
@@ -164,11 +165,12 @@ class Picker:
 
     def _show_metrics(self) -> None:
         """Add what is read rather than counted."""
+        self.metrics.info.cells["", version("pointsman")] = 1
         name, staleness = self._settings.pool_name or "file", self._settings.metrics_staleness_threshold
         self.metrics.add(
             *pool_families(self.pool, name=name, clock=self._clock, staleness=staleness),
             *source_families(self.polls),
-            *plugin_families(self._builder.meters),
+            *plugin_families(self._builder.meters, made=lambda: self.configuration.current.made),
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
         )
 

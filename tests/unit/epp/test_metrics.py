@@ -77,14 +77,12 @@ def test_picks_rewrites_and_prefixes() -> None:
     metrics.not_scheduled(seconds=1.0, target_model="t")
     metrics.rewrote(rewrite="r", model="m", target="t")
     metrics.prefix_lookup(name="p", kind="approx", ratio=0.5, found_bytes=64)
-    metrics.prefix_size(name="p", kind="approx", entries=9)
     page = metrics.render()
     assert value(page, "llm_d_epp_scheduler_e2e_duration_seconds_count") == 2
     assert value(page, "inference_extension_scheduler_e2e_duration_seconds_bucket", le="0.0002") == 1
     attempt = {"status": "success", "target_model_name": "t", "namespace": "ns", "port": "8000"}
     assert value(page, "llm_d_epp_scheduler_attempts_total", **attempt, endpoint_name="pod-0") == 1
     assert value(page, "inference_extension_scheduler_attempts_total", **attempt, pod_name="pod-0") == 1
-    assert value(page, "llm_d_epp_prefix_indexer_size", plugin_name="p", plugin_type="approx") == 9
     assert (
         value(page, "llm_d_epp_prefix_indexer_hit_ratio_bucket", plugin_name="p", plugin_type="approx", le="0.5") == 1
     )

@@ -81,10 +81,19 @@ class Scheduler:
     def __init__(self, parts: Parts, *, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._parts = parts
         self._nanos = clock
+        self._needs: dict[int, Needs] = {}  # by the first endpoint's block size, on which alone they depend
         self._reads = any(parser != "passthrough-parser" for parser in parts.parsers)
 
     def needs(self, endpoints: Endpoints) -> Needs:
-        """Return what must be known of a body before `decide`; the first that wants hashes says how."""
+        """Return what must be known of a body before `decide`; asked for every request, so remembered."""
+        block = endpoints[0].metrics.cache.block_tokens if endpoints else 0
+        found = self._needs.get(block)
+        if found is None:
+            found = self._needs[block] = self._find_needs(endpoints)
+        return found
+
+    def _find_needs(self, endpoints: Endpoints) -> Needs:
+        """Ask the producers; the first that wants hashes says how."""
         if not self._reads:
             return Needs(parsers=self._parts.parsers)
         asked = [each.plugin.needs(endpoints) for each in self._parts.producers if hasattr(each.plugin, "needs")]

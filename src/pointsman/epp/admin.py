@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 from pointsman.core.http import Request, Response
 from pointsman.epp.build import Made
+from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director
 from pointsman.epp.explain import BOUNDS_SECONDS, Meters
 from pointsman.epp.health import Health
@@ -144,6 +145,16 @@ def picker_families(*, director: Director, listener: Listener, bad_files: Callab
     yield Gauge(names("pointsman_wire_streams", ()), "Open streams.", read=lambda: {(): listener.open_streams})
     yield _counter(
         "pointsman_bad_files_total", "Watched files that were refused after a change.", (), lambda: {(): bad_files()}
+    )
+
+
+def configuration_family(configuration: ConfigFollower) -> Family:
+    """Return how often a new version of the configuration was used, and how often refused."""
+    return _counter(
+        "pointsman_config_reloads_total",
+        "New versions of the configuration file, by what became of them.",
+        ("result",),
+        lambda: {("used",): configuration.reloads, ("refused",): configuration.rejected},
     )
 
 

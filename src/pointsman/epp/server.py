@@ -18,7 +18,7 @@ from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin, picker_families, plugin_families
+from pointsman.epp.admin import Admin, configuration_family, picker_families, plugin_families
 from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
@@ -172,6 +172,7 @@ class Picker:
             *source_families(self.polls),
             *plugin_families(self._builder.meters, made=lambda: self.configuration.current.made),
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
+            configuration_family(self.configuration),
         )
 
     def _use_configuration(self, built: Built) -> None:

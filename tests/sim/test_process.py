@@ -115,6 +115,21 @@ def test_sigterm_finishes_open_streams_and_refuses_new_requests(start: Start) ->
     assert simulator.process.wait(5) == 0
 
 
+def test_a_stream_that_outlasts_the_drain_ends_with_an_error_event(start: Start) -> None:
+    simulator = start("--mode", "echo", "--inter-token-latency", "30s", "--drain-timeout", "200ms")
+    ask = {"model": "test-model", "prompt": "a b c", "stream": True}
+    with (
+        httpx.Client(base_url=simulator.url, timeout=20) as client,
+        client.stream("POST", "/v1/completions", json=ask) as answer,
+    ):
+        lines = answer.iter_lines()
+        next(lines)
+        simulator.process.send_signal(signal.SIGTERM)
+        rest = [line for line in lines if line]
+    assert '"code":503' in rest[-2] and rest[-1] == "data: [DONE]"
+    assert simulator.process.wait(5) == 0
+
+
 def test_a_hundred_pods_in_one_process(start: Start) -> None:
     port = free_span(100)
     simulator = Simulator("--pods", "100", "--mode", "echo", "--max-num-seqs", "64", "--port", str(port))

@@ -40,6 +40,7 @@ class Plan:
     tool_choice: str | dict[str, Any] | None = None
     tool_style: str = "chat"
     tools_answered: bool = False  # the conversation already holds a tool's result
+    images: bool = False  # the API can show an image
     as_ids: bool = False  # the answer is token ids rather than text
 
 
@@ -55,6 +56,7 @@ def chat(body: bytes) -> Plan:
         max_tokens=limit,
         tools=read.tools or (),
         tool_choice=read.tool_choice,
+        images=True,
     )
 
 

@@ -278,7 +278,9 @@ class Pod:
         books = self.engine.books
         gauges = fakes.lied(self.gauges(), self.settings.lie_metrics)
         if self._fakes is not None:
-            gauges = self._fakes.gauges(gauges, seconds=self.clock() - self.started)
+            interval = self.settings.fake_metrics_refresh_interval
+            seconds = (self.clock() - self.started) // interval * interval
+            gauges = self._fakes.gauges(gauges, seconds=seconds)
         counters: dict[str, float] = {
             "prefix_cache_hits_total": books.hit_tokens,
             "prefix_cache_queries_total": books.queried_tokens,

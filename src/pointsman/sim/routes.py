@@ -7,6 +7,7 @@ is refused gets vLLM's error body at the status that caused it, before anything 
 from collections.abc import Callable
 
 from pointsman.core.http import Request, Response, header_lines
+from pointsman.core.logs import get_logger
 from pointsman.sim import admin, controls, intake, openapi, plans
 from pointsman.sim.failures import Refusal
 from pointsman.sim.plans import Plan
@@ -46,6 +47,8 @@ CONTROLS: dict[str, dict[str, Control]] = {
     "/openapi.json": {"GET": openapi.show},
     "/fake_metrics": {"POST": admin.fake_metrics},
 }
+_LOGGED = 512 << 10  # bytes of a body in the log
+_LOG = get_logger(__name__)
 _FREQUENT = frozenset({"/metrics", "/health", "/health/ready"})
 
 
@@ -61,6 +64,9 @@ class Routes:
 
     def __call__(self, request: Request) -> Response | None:
         """Answer a request, or take it on."""
+        if self.pod.settings.log_http:
+            body = request.body[:_LOGGED].decode("utf-8", "replace")
+            _LOG.info("request", method=request.method, path=request.path, body=body)
         reader = GENERATION.get(request.path)
         if reader is None:
             return self._control(request)

@@ -12,6 +12,8 @@ from pointsman.core.errors import UserError
 from pointsman.sim.chance import Chance
 from pointsman.sim.dataset import Dataset
 from pointsman.sim.prompts import Prompt
+from pointsman.sim.server import open_dataset
+from pointsman.sim.settings import Settings
 
 KNOWN = Prompt("what is the time?")
 
@@ -67,3 +69,13 @@ def test_a_bad_file_is_one_clear_sentence(file: Path, prepare: str, table: str, 
         file.write_text("hello")
     with pytest.raises(UserError, match=complaint):
         Dataset(file, table=table)
+
+
+def test_a_dataset_that_is_not_there_yet_is_fetched(file: Path, tmp_path: Path) -> None:
+    target = tmp_path / "fetched.sqlite3"
+    chosen = Settings(model="m", dataset_path=str(target), dataset_url=file.as_uri())
+    data = open_dataset(chosen)
+    assert data is not None and target.is_file()
+    data.close()
+    with pytest.raises(UserError, match="cannot be fetched"):
+        open_dataset(Settings(model="m", dataset_path=str(tmp_path / "x"), dataset_url="file:///nonexistent"))

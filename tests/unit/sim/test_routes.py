@@ -1,5 +1,7 @@
 """Every route: its shape, and how it refuses."""
 
+import json
+import time
 from typing import Any
 
 import httpx
@@ -161,6 +163,25 @@ async def test_an_encoder_pod_answers_with_handles(connect: Connect) -> None:
     (handle,) = answer["ec_transfer_params"].values()
     assert handle["peer_port"] == 1234
     assert (await client.post("/v1/embeddings", json={"input": "x"})).status_code == 404
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_omni_answer_ends_with_an_image_after_its_time(connect: Connect, stream: bool) -> None:
+    client = await connect(omni=True, time_to_generate_image=0.1)
+    plain = (await client.post("/v1/chat/completions", json=CHAT)).json()
+    assert plain["choices"][0]["message"]["content"] == "a b"
+    began = time.monotonic()
+    answer = await client.post(
+        "/v1/chat/completions", json={**CHAT, "stream": stream}, headers={"X-Send-Image": "true"}
+    )
+    assert time.monotonic() - began >= 0.1
+    if stream:
+        chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        assert [chunk.get("modality") for chunk in chunks].index("image") == len(chunks) - 2
+        assert chunks[1]["choices"][0]["delta"]["content"] == [{"type": "text", "text": "a "}]
+    else:
+        kinds = [part["type"] for part in answer.json()["choices"][0]["message"]["content"]]
+        assert kinds == ["text", "image_url"]
 
 
 async def test_a_step_model_can_pace_the_server(connect: Connect) -> None:

@@ -110,11 +110,6 @@ class Director:
         """What must be known of a body before `direct`."""
         return self.scheduler.needs([member.view for member in self.pool.members[:1]])
 
-    @property
-    def needs_body(self) -> bool:
-        """Whether the whole body must be here before `direct`."""
-        return self.needs.body
-
     def direct(self, request: Request) -> tuple[Decision, Reservation]:
         """Pick and reserve.
 
@@ -134,9 +129,13 @@ class Director:
             reservation.meter = self._books.picked(request, decision.members[0].view, since=since)
             return decision, reservation
         except Refusal as refusal:
-            self._books.refused(request, code=refusal.code, since=since)
-            self.tally.refused[refusal.code] = self.tally.refused.get(refusal.code, 0) + 1
+            self.refused(request, refusal, since=since)
             raise
+
+    def refused(self, request: Request, refusal: Refusal, *, since: float | None = None) -> None:
+        """Count a request that is answered by us; `direct` does so itself."""
+        self._books.refused(request, code=refusal.code, since=self._books.now() if since is None else since)
+        self.tally.refused[refusal.code] = self.tally.refused.get(refusal.code, 0) + 1
 
     def _understand(self, request: Request) -> Request:
         """Add what headers, objectives and rewrite rules say about a request.

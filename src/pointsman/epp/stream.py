@@ -161,6 +161,8 @@ class Exchange:
         """Pick, now that the whole body is known, and send it on."""
         held, self._held = self._held or [], None
         body = held[0] if len(held) == 1 else b"".join(held)
+        if not body:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks of it
+            return [self._pick(self._describe(has_body=False)), *body_replies(Kind.REQUEST_BODY, body, end=end)]
         try:
             request = read_request(self._describe(has_body=True), body, needs=self._needs)
         except Refusal as refusal:

@@ -361,6 +361,14 @@ def test_bodies_that_are_refused(body: bytes, status: int, words: str) -> None:
     assert talk.director.tally.refused == {"BadRequest": 1}
 
 
+def test_an_empty_body_is_no_body() -> None:
+    talk = full_talk(A)
+    talk.headers()
+    replies = talk.body(b"", end=True)
+    assert picked(replies[0]) == "10.0.0.1:8000"
+    assert streamed(replies[1:]) == [(b"", True)]
+
+
 def test_a_path_of_no_api_passes_unread() -> None:
     talk = full_talk(A)
     (reply,) = talk.headers(path="/metrics")

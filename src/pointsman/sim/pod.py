@@ -157,7 +157,8 @@ class Pod:
         if self._misbehave(job):
             return
         self.metrics.choices.observe(len(job.choices))
-        self._collect()
+        if self._wake is not None:
+            self._collect()
         now = self.clock()
         cached = self.settings.enable_kvcache
         for choice in job.choices:

@@ -157,7 +157,7 @@ class Pod:
         if self._misbehave(job):
             return
         self.metrics.choices.observe(len(job.choices))
-        if self._wake is not None:
+        if self._wake is not None or self.settings.slow_start_factor != 1.0:
             self._collect()
         now = self.clock()
         cached = self.settings.enable_kvcache

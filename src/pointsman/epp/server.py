@@ -56,6 +56,7 @@ class Picker:
         self._settings = settings
         self._rng = rng
         self._bad_files = 0
+        self.metrics_port = 0  # once it is bound
         self._stop = asyncio.Event()
         self._limits = Limits(message_bytes=settings.message_bytes)
         self._clock = time.monotonic
@@ -142,6 +143,7 @@ class Picker:
                 "picker: ready",
                 grpc_port=self.listener.port,
                 health_port=self.health_listener.port,
+                metrics_port=self.metrics_port,
                 tls=self._settings.secure_serving,
                 endpoints=len(self.pool.members),
             )
@@ -161,7 +163,10 @@ class Picker:
             tls=tls if settings.secure_serving else None,
         )
         await self.health_listener.bind(host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port")
-        await http.listen(admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port")
+        metrics = await http.listen(
+            admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port", tls=metrics_context(settings)
+        )
+        self.metrics_port = metrics.port
 
     def _show_metrics(self) -> None:
         """Add what is read rather than counted."""
@@ -250,3 +255,22 @@ class Picker:
         await self.listener.drain(seconds=_LAST_MOMENT)
         await self.health_listener.drain(seconds=0.1)
         log.info("picker: stopped")
+
+
+def metrics_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return the TLS of the metrics port; None for plaintext.
+
+    Raises UserError naming the flag whose files cannot be used.
+    """
+    if settings.metrics_cert_dir is None:
+        return None
+    context = server_context(alpn=("http/1.1",), min_version="VersionTLS12")
+    load_folder(context, settings.metrics_cert_dir, flag="--metrics-cert-dir")
+    authority = settings.metrics_client_ca_file
+    if authority is not None:
+        try:
+            context.load_verify_locations(authority)
+        except OSError as error:  # ssl.SSLError is one
+            raise UserError(f"--metrics-client-ca-file {authority}: cannot be used: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

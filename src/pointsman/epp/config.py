@@ -58,7 +58,7 @@ class OptionalRef(Parameters):
 class ProfileRef(Ref):
     """A plugin in a profile."""
 
-    weight: float | None = Field(default=None, ge=0)
+    weight: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
 class ProfileSpec(Parameters):

@@ -24,7 +24,7 @@ KIND = "EndpointPickerConfig"
 GATES: Mapping[str, bool] = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
 """The feature gates and what they are by default."""
 
-_OLD_GATES = ("dataLayer",)  # the data layer is always there; old files still say so
+_OLD_GATES = ("dataLayer", "prepareDataPlugins")  # both are always on; old files still say so
 
 
 def _quantity(value: object) -> object:

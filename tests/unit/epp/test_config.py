@@ -296,11 +296,6 @@ def test_a_flow_control_section_without_its_gate_is_only_checked() -> None:
             id="a type that comes later",
         ),
         pytest.param(
-            "plugins: [{type: pd-profile-handler}]",
-            "plugins[0].type: 'pd-profile-handler' was removed from llm-d: use 'disagg-profile-handler'",
-            id="a type that is gone",
-        ),
-        pytest.param(
             "plugins: [{type: utilization-filter}]",
             "plugins[0].type: utilization-filter is experimental: allow it with --allow-experimental-plugins",
             id="experimental",
@@ -409,6 +404,22 @@ def test_a_weight_of_a_filter_is_a_warning() -> None:
               plugins: [{pluginRef: decode-filter}, {pluginRef: max-score-picker}, {pluginRef: prefix-cache-scorer}]
             """,
             id="prefill and decode",
+        ),
+        pytest.param(
+            """
+            plugins:
+            - type: prefill-header-handler
+            - type: prefill-filter
+            - type: decode-filter
+            - type: max-score-picker
+            - type: prefix-cache-scorer
+            - type: queue-scorer
+            - {type: pd-profile-handler, parameters: {threshold: 0}}
+            schedulingProfiles:
+            - {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: queue-scorer, weight: 1.0}]}
+            - {name: decode, plugins: [{pluginRef: decode-filter}, {pluginRef: queue-scorer, weight: 1.0}]}
+            """,
+            id="prefill and decode as KServe writes it",
         ),
         pytest.param(
             """

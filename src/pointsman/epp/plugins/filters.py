@@ -196,7 +196,7 @@ class EndpointAttributeFilter:
     """Endpoints with a custom metric that compares well."""
 
     def __init__(self, parameters: AttributeFilterParameters) -> None:
-        self._attribute = parameters.attribute
+        self._attribute = parameters.attribute.partition("/")[0]  # files may name the producer after it
         self._compare = _OPERATORS[parameters.algorithm.threshold.operator]
         self._value = parameters.algorithm.threshold.value
         self._missing = parameters.on_missing == "Pass"

@@ -161,7 +161,7 @@ class EndpointAttributeScorer:
     """A custom metric on a scale."""
 
     def __init__(self, parameters: AttributeScorerParameters) -> None:
-        self._key = parameters.attribute_key
+        self._key = parameters.attribute_key.partition("/")[0]  # files may name the producer after it
         self._lower = parameters.algorithm.type == "linear_lower_is_better"
         self._range = parameters.algorithm.normalization.fixed_range
 

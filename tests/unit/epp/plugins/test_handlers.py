@@ -195,3 +195,29 @@ def test_a_decider_is_asked_about_the_decode_pick() -> None:
     walk(handler, ALL)
     (asked,) = handler._prefill_decider.asked
     assert asked is not None and asked.name == "d"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "ran"),
+    [
+        pytest.param({}, 1, ["decode", "prefill"], id="always"),
+        pytest.param({"threshold": 10}, 9, ["decode"], id="below the threshold"),
+        pytest.param({"threshold": 10}, 10, ["decode", "prefill"], id="at the threshold"),
+    ],
+)
+def test_the_old_handler_of_prefill_and_decode(parameters: dict[str, Any], tokens: int, ran: list[str]) -> None:
+    handler = make("pd-profile-handler", profiles=("prefill", "decode"), **parameters)
+    seen = matched({}, total=1, prompt=Prompt(tokens=tokens))
+    results: dict[str, Picked | None] = {}
+    while wanted := handler.next_profiles(seen, results):
+        results.update({name: ALL[name] for name in wanted})
+    assert list(results) == ran
+    assert handler.conclude(seen, results).target == ""
+
+
+def test_the_old_handler_sends_to_the_sidecar_of_a_rank() -> None:
+    handler = make("pd-profile-handler", profiles=("prefill", "decode"), primaryPort=9000)
+    results = {"decode": picked("d"), "prefill": picked("p")}
+    assert handler.conclude(request(), results).target == "d:9000"
+    headers = dict(handler.before_send(request(), results, "decode").set)
+    assert headers == {"x-prefiller-host-port": "p:8000", "x-data-parallel-host-port": "d:8000"}

@@ -19,6 +19,7 @@ from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
 from pointsman.epp.plugins.prefixes import ApproxPrefixCacheProducer
 from pointsman.epp.pool import Member
+from pointsman.epp.tracing import Tracer
 
 _INDEX: Labels = ("plugin_name", "plugin_type")
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -155,6 +156,16 @@ def configuration_family(configuration: ConfigFollower) -> Family:
         "New versions of the configuration file, by what became of them.",
         ("result",),
         lambda: {("used",): configuration.reloads, ("refused",): configuration.rejected},
+    )
+
+
+def span_family(tracer: Tracer) -> Family:
+    """Return what became of spans."""
+    return _counter(
+        "pointsman_spans_total",
+        "Spans by what became of them.",
+        ("result",),
+        lambda: {("exported",): tracer.exported, ("dropped",): tracer.dropped},
     )
 
 

@@ -320,7 +320,7 @@ def test_a_decision_is_explained_when_asked_for(options: Options, headers: dict[
         (profile,) = row["explain"]["profiles"].values()
         assert set(profile["candidates"][0]["scores"]) == set(profile["weights"])
         points = {each["point"] for each in row["explain"]["plugins"]}
-        assert points == {"DataProducer", "ProfileHandler", "PreRequest"}
+        assert points == {"DataProducer", "PreRequest"}
 
 
 def test_records_say_why_and_how_ties_were_broken() -> None:

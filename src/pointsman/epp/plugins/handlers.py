@@ -32,6 +32,7 @@ class SingleProfileHandler:
 
     def __init__(self, *, context: Context) -> None:
         self._profile = context.profiles[0]
+        self.only_profile = self._profile  # so nobody needs to ask
 
     def next_profiles(self, _request: Request, results: Results) -> Sequence[str]:
         """Run it once."""
@@ -239,6 +240,7 @@ class DataParallelProfileHandler(SingleProfileHandler):
     def __init__(self, parameters: DataParallelParameters, *, context: Context) -> None:
         super().__init__(context=context)
         self._port = parameters.primary_port
+        self.only_profile = ""  # its conclusion matters
 
     def conclude(self, request: Request, results: Results) -> Conclusion:
         """Redirect to the sidecar."""

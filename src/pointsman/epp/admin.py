@@ -79,8 +79,12 @@ class Admin:
         }
 
     def _decisions(self, request: Request) -> Response:
-        wanted = parse_qs(request.query.decode("ascii", "replace")).get("id", [""])[0]
-        return _json({"decisions": [record.to_json() for record in self._director.records.find(wanted)]})
+        query = parse_qs(request.query.decode("ascii", "replace"))
+        wanted, last = query.get("id", [""])[0], query.get("last", [""])[0]
+        if last and not last.isdecimal():
+            return Response(400, f"last={last} is not a number of decisions\n".encode(), _TEXT)
+        found = self._director.records.find(wanted, last=int(last) if last else None)
+        return _json({"decisions": [record.to_json() for record in found]})
 
 
 def _health(health: Health) -> Response:

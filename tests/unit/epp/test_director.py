@@ -331,6 +331,17 @@ def test_records_say_why_and_how_ties_were_broken() -> None:
     assert director.records.find("nobody") == []
 
 
+def test_records_are_a_ring_read_from_its_newest_end() -> None:
+    records = Records(keep=3)
+    director = direct(pod(1))
+    director.records = records
+    for at in range(5):
+        ask(director, id=str(at))
+    assert [record.request.id for record in records.find()] == ["4", "3", "2"]
+    assert [record.request.id for record in records.find(last=1)] == ["4"]
+    assert records.find("0") == []
+
+
 def test_a_plugin_learns_who_is_gone_also_after_a_reload() -> None:
     director = direct(pod(1))
     fresh = build()

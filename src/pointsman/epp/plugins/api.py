@@ -156,8 +156,8 @@ class Picker(Protocol):
 class ProfileHandler(Protocol):
     """Says which profiles run, and what their results mean.
 
-    One that always runs one profile, and only that, may say so in an attribute `only_profile` and is then asked only when
-    that profile has nobody.
+    One that always runs one profile, and only that, may name it in an attribute `only_profile`; it is then asked only
+    when that profile has nobody.
     """
 
     def next_profiles(self, request: Request, results: Results, /) -> Sequence[str]:

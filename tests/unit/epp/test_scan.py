@@ -111,6 +111,11 @@ def test_improper_lines_are_not_there(page: bytes) -> None:
     assert Finder(Spec("m")).latest(page) is None
 
 
+def test_a_help_text_may_say_what_it_likes() -> None:
+    found = Finder(Spec("m")).latest(b"# TYPE m gauge\n# HELP m not a summary\nm 7\n")
+    assert found is not None and found.value == 7
+
+
 def test_a_page_may_end_without_a_line_break() -> None:
     found = Finder(Spec("m")).latest(b"m 7")
     assert found is not None and found.value == 7

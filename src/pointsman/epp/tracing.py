@@ -1,8 +1,8 @@
 """Spans of requests, sent to an OpenTelemetry collector as OTLP over HTTP in JSON.
 
 Only where `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) names a collector; otherwise there is no tracer and a
-request pays nothing. Written out here because a span of ours is a tuple and an export one POST, while the official SDK
-costs more per span than a whole pick. The environment variables are OpenTelemetry's own.
+request pays nothing. Written out here because a span of ours is a tuple and an export one POST per second; the official
+SDK would bring three packages and theirs for it. The environment variables are OpenTelemetry's own.
 
 Whether a request is traced is its caller's decision where it made one (`traceparent`), else the sampler's. Spans wait
 in a bounded queue; when the collector is away they are dropped and counted, never waited for.

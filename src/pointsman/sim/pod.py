@@ -15,7 +15,7 @@ from pointsman.core.errors import UserError
 from pointsman.sim import fakes, hashing
 from pointsman.sim.chance import Chance
 from pointsman.sim.dataset import Dataset
-from pointsman.sim.engine import ABORTED, DONE, EngineConfig, Seq, Step, Work
+from pointsman.sim.engine import ABORTED, DONE, Engine, EngineConfig, Seq, Step, Work
 from pointsman.sim.jobs import Choice, Job
 from pointsman.sim.lanes import LaneEngine
 from pointsman.sim.latency import PacedModel, StepModel
@@ -28,7 +28,7 @@ _URL = uuid.NAMESPACE_URL.bytes
 GRAIN = 0.001  # seconds; the loop cannot wake more finely, and tokens due within it leave together
 
 
-def build_engine(settings: Settings, *, step_model: StepModel | None, events: bool) -> LaneEngine | StepEngine:
+def build_engine(settings: Settings, *, step_model: StepModel | None, events: bool) -> Engine:
     """Return the engine that the settings ask for."""
     config = EngineConfig(
         max_num_seqs=settings.max_num_seqs,

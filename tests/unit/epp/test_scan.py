@@ -104,6 +104,7 @@ def test_fuzz_no_page_makes_it_raise(parts: list[bytes], name: str, tail: bytes)
         pytest.param(b"mm 1\n", id="a longer name"),
         pytest.param(b"x_m 1\n# m 1\n", id="not at the start of a line"),
         pytest.param(b'# TYPE m summary\nm{quantile="0.5"} 1\n', id="a summary is neither gauge nor counter"),
+        pytest.param(b'm{a="' + b"x" * 20_000 + b'"} 1\n', id="labels beyond all measure"),
         pytest.param(b"", id="an empty page"),
     ],
 )

@@ -24,6 +24,7 @@ _LABEL = re.compile(rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\
 _ESCAPE = re.compile(r"\\(.)")
 _AFTER_NAME = frozenset(b"{ \t")
 _REST = rb"(?:[ \t]*\{([^\n]*)\}[ \t]*|[ \t]+)([^\s]+)(?:[ \t]+([^\s]+))?[ \t\r]*(?:\n|\Z)"  # of a line, after its name
+_MOST_LABELS = 16_384  # bytes in one line's braces; what they mean is remembered, so a liar must not choose how much
 _BEFORE, _BEYOND = 256, 1024  # how far a family may have moved since the last page and still be found at once
 
 
@@ -153,7 +154,7 @@ class Finder:
 
 def _series(labels: bytes, value: bytes, timestamp: bytes) -> Series | None:
     """Return the series of a line's parts; None when a number is none (Python would take underscores)."""
-    if b"_" in value or b"_" in timestamp:
+    if b"_" in value or b"_" in timestamp or len(labels) > _MOST_LABELS:
         return None
     try:
         return Series(labels, float(value), int(timestamp) if timestamp else 0)
@@ -167,7 +168,7 @@ def _is_distribution(page: bytes, at: int) -> bool:
     return before.startswith(b"# TYPE ") and before.rstrip().endswith((b" histogram", b" summary"))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def read_labels(text: bytes) -> Mapping[str, str]:
     """Return the labels between two braces; none when the text is not a proper label set."""
     labels: dict[str, str] = {}

@@ -171,6 +171,7 @@ class Books:
         self.waiting: list[Seq] = []
         self.running: dict[Seq, None] = {}
         self.loras: Counter[str] = Counter()  # adapters of running sequences
+        self.transferring = 0  # sequences that wait for KV blocks from another engine
         self.preemptions = 0
         self.queried_tokens = 0
         self.hit_tokens = 0

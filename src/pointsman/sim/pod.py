@@ -122,7 +122,8 @@ class Pod:
     @property
     def load(self) -> int:
         """Sequences in the engine."""
-        return len(self.engine.books.running) + len(self.engine.books.waiting)
+        books = self.engine.books
+        return len(books.running) + len(books.waiting) + books.transferring
 
     def next_id(self) -> str:
         """Return the next request id; the same seed gives the same ids in the same order."""
@@ -270,7 +271,8 @@ class Pod:
         if (running, waiting) != self._lora_state:
             self._lora_state = running, waiting
             self._lora_changed = self.wall()
-        return Gauges(len(books.running), len(books.waiting), books.usage, running, waiting, self._lora_changed)
+        queued = len(books.waiting) + books.transferring
+        return Gauges(len(books.running), queued, books.usage, running, waiting, self._lora_changed)
 
     def page(self) -> bytes:
         """Return the metrics page."""

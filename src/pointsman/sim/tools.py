@@ -27,6 +27,7 @@ _TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object",
 _PREFIXES = {"chat": "chatcmpl-tool-", "anthropic": "toolu_", "responses": "fc_"}
 FRAME = 3  # tokens around the arguments
 _DEEPEST = 16
+_MOST_VALUES = 1000  # in one call's arguments; beyond, arrays stay empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ class _Drawer:
     def __init__(self, chance: Chance, settings: Settings) -> None:
         self.chance = chance
         self.settings = settings
+        self._left = _MOST_VALUES
 
     def object(self, schema: Mapping[str, Any], *, optional: int, depth: int) -> dict[str, Any]:
         required = schema.get("required") or ()
@@ -157,6 +159,7 @@ class _Drawer:
 
     def value(self, schema: Mapping[str, Any], *, depth: int) -> Any:
         s, chance = self.settings, self.chance
+        self._left -= 1
         if schema.get("enum"):
             return chance.choice(schema["enum"])
         match schema.get("type", "string" if depth else "object"):
@@ -180,6 +183,8 @@ class _Drawer:
         high = schema.get("maxItems", self.settings.max_tool_call_array_param_length)
         low = low if isinstance(low, int) and 0 <= low <= 100 else 0
         high = min(high, 100) if isinstance(high, int) and high >= low else low
+        if self._left <= 0:  # arrays of arrays grow by powers
+            return []
         items = schema.get("items") or {"type": "string"}
         return [self.value(items, depth=depth + 1) for _ in range(self.chance.between(low, high))]
 

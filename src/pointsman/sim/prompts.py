@@ -92,13 +92,15 @@ def from_messages(messages: Sequence[Message]) -> Prompt:
     return prompt
 
 
-def content_text(content: str | Sequence[dict[str, Any]] | None, *, media: list[str] | None = None) -> str:
-    """Return the text of a message's content; other parts are noted in `media`."""
+def content_text(content: Any, *, media: list[str] | None = None) -> str:
+    """Return the text of a message's content, whatever a client put there; other parts are noted in `media`."""
     if content is None or isinstance(content, str):
         return content or ""
+    if not isinstance(content, list):
+        return str(content)
     texts = []
     for part in content:
-        kind = part.get("type")
+        kind = part.get("type") if isinstance(part, dict) else None
         if kind in {"text", "input_text", "output_text"}:
             texts.append(str(part.get("text") or ""))
         elif media is not None and isinstance(kind, str):

@@ -134,10 +134,15 @@ def _allowed(
 def _call(index: int, function: Mapping[str, Any], *, style: str, chance: Chance, settings: Settings) -> Call:
     drawer = _Drawer(chance, settings)
     schema = function.get("parameters") or {}
-    arguments = drawer.object(schema, optional=settings.tool_call_not_required_param_probability, depth=0)
+    try:
+        arguments = drawer.object(schema, optional=settings.tool_call_not_required_param_probability, depth=0)
+    except (AttributeError, TypeError, ValueError, RecursionError):  # only where nobody checked the schema before
+        raise Refusal(
+            400, f"Tool validation failed: the schema of {function.get('name')!r} cannot be followed"
+        ) from None
     number = f"{chance.below(10**10):010d}"
     text = msgspec.json.encode(arguments).decode()
-    return Call(index, _PREFIXES[style] + number, str(function["name"]), text)
+    return Call(index, _PREFIXES[style] + number, str(function.get("name", "")), text)
 
 
 class _Drawer:

@@ -105,3 +105,9 @@ def test_arrays_of_arrays_stay_small() -> None:
     tools.check(offered)
     (call,) = tools.calls(offered, choice="required", style="chat", chance=Chance(1), settings=Settings(model="m"))
     assert len(call.arguments) < 100_000
+
+
+def test_an_unchecked_schema_that_cannot_be_followed_is_refused() -> None:
+    offered = [{"name": "f", "parameters": {"properties": [1, 2]}}]
+    with pytest.raises(Refusal, match="cannot be followed"):
+        tools.calls(offered, choice="required", style="chat", chance=Chance(1), settings=Settings(model="m"))

@@ -169,7 +169,7 @@ def sleep(pod: Pod, _request: Request) -> Response:
     """POST /sleep: forget the cache and serve nothing, where that is switched on; otherwise nothing happens."""
     if pod.settings.enable_sleep_mode and os.environ.get("VLLM_SERVER_DEV_MODE") == "1":
         pod.sleeping = True
-        pod.engine.books.clear_cache()
+        pod.clear_cache()
     return Response()
 
 
@@ -188,7 +188,7 @@ def is_sleeping(pod: Pod, _request: Request) -> Response:
 
 def reset_prefix_cache(pod: Pod, _request: Request) -> Response:
     """POST /reset_prefix_cache: forget all blocks that nobody uses."""
-    pod.engine.books.clear_cache()
+    pod.clear_cache()
     return Response()
 
 

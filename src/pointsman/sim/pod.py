@@ -218,6 +218,12 @@ class Pod:
                 self.engine.abort(seq, now=now)
         self._pump()
 
+    def clear_cache(self) -> None:
+        """Forget all cached blocks that nobody uses, and say so."""
+        self.engine.books.clear_cache()
+        if self.on_blocks is not None:
+            self.on_blocks()
+
     # driving the engine
 
     def _pump(self) -> None:

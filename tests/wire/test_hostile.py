@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from hpack import Encoder
-from tests.unit.epp.peers import data_frame, split
+from tests.unit.wire.peers import data_frame, split
 
-from pointsman.epp.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
-from pointsman.epp.grpc import Router
 from pointsman.epp.health import Health
-from pointsman.epp.limits import Limits, Rate
-from pointsman.epp.listener import Listener
+from pointsman.wire.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
+from pointsman.wire.grpc import Router
+from pointsman.wire.limits import Limits, Rate
+from pointsman.wire.listener import Listener
 
 LIMITS = Limits(
     preface_seconds=0.3,

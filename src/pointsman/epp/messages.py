@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 
-from pointsman.epp.protobuf import (
+from pointsman.wire.protobuf import (
     Malformed,
     Span,
     Value,

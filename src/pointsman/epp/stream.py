@@ -27,11 +27,11 @@ from pointsman.epp.messages import (
     trailers_reply,
 )
 from pointsman.epp.pool import Reservation
-from pointsman.epp.protobuf import Value
 from pointsman.epp.refusals import Refusal, TooLarge
 from pointsman.epp.rename import ResponseRenamer
 from pointsman.epp.request import Decision, Needs, Request
 from pointsman.epp.usage import UsageReader
+from pointsman.wire.protobuf import Value
 
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"

@@ -66,7 +66,7 @@ class Exchange:
         self._max_body = max_body
         self._headers: dict[str, str] | None = None
         self._needs = _NOTHING
-        self._modes = (int(BodyMode.FULL_DUPLEX_STREAMED), int(BodyMode.FULL_DUPLEX_STREAMED))
+        self._modes: tuple[int, int] = (BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
         self._subset: tuple[str, ...] | None = None
         self._held: list[bytes] | None = None  # the body, while the pick waits for its end
         self._body = 0  # how much of it there was

@@ -1,7 +1,4 @@
-"""gRPC for the simulator: its service on the picker's wire. The two are siblings, so this is where they meet.
-
-Imported with the first HTTP/2 connection; most simulators never see one.
-"""
+"""The simulator's gRPC service on the wire. Imported with the first HTTP/2 connection; most simulators see none."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -54,6 +54,18 @@ def test_the_example_that_consumes_works_as_written(folder: Path) -> None:
     assert built.scheduler.decide(request(), [endpoint("a")]).picked.scores == [1.0]
 
 
+def test_the_example_that_predicts_works_as_written(folder: Path) -> None:
+    (folder / "predictor.py").write_text(blocks("how-to/write-a-plugin.md", "python")[2])
+    config = folder / "config.yaml"
+    config.write_text(blocks("how-to/write-a-plugin.md", "yaml")[1])
+    scheduler = ConfigFollower(builder=builder(), path=config).current.scheduler
+    asked = request(headers={"x-llm-d-slo-ttft-ms": "350", "x-llm-d-slo-tpot-ms": "50"})
+    views = [endpoint(f"e{count}", waiting=count, running=2 * count) for count in range(5)]
+    kept = scheduler.decide(asked, views).picked
+    assert [each.name for each in kept.candidates] == ["e0", "e1", "e2"], "those with a TTFT of at most 350 ms"
+    assert kept.first.name == "e2", "with least to spare"
+
+
 def test_the_configuration_page_shows_what_loads() -> None:
     example, default = blocks("reference/configuration.md", "yaml")
     assert builder().build(load(example)).plan.warnings == ()

@@ -15,7 +15,7 @@ from pointsman.epp.explain_log import Recorder, read_recording
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
 from pointsman.epp.replay import Comparison, replay
-from pointsman.epp.request import Prompt, Request
+from pointsman.epp.request import MediaItem, Prompt, Request
 from pointsman.epp.view import EndpointMetrics, Lora
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
@@ -55,12 +55,14 @@ def ask(number: int, **values: Any) -> Request:
 def test_a_recording_has_all_that_was_known_and_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "rec.jsonl"
     headers = {"authorization": "Bearer secret", "x-a": "b", "cookie": "c"}
-    prompt = Prompt(tokens=64, block_tokens=64, blocks=(2**63 + 5,))
+    media = MediaItem(hash=2**63 + 7, size=225)
+    prompt = Prompt(tokens=64, block_tokens=64, blocks=(2**63 + 5,), items=(media,))
     record(path, ask(1, headers=headers, prompt=prompt), explain=True)
     assert b"secret" not in path.read_bytes()
     (line,) = read_recording(path)
     assert line.headers == {"authorization": "(not recorded)", "x-a": "b", "cookie": "(not recorded)"}
     assert line.request.prompt is not None and list(line.request.prompt.blocks) == [2**63 + 5]
+    assert list(line.request.prompt.items) == [media]
     first = line.candidates[0]
     assert (first.waiting, first.metrics.lora.running, first.metrics.age(line.at)) == (0, frozenset({"x"}), 1.0)
     assert first.attributes == {"temp": 1.5}

@@ -4,19 +4,22 @@ What they know comes from the views (loaded adapters, labels) or from a producer
 the session plugins remember something of their own.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from pointsman.epp.plugins.api import (
     INFLIGHT_LOAD,
+    LATENCY_PREDICTIONS,
     PREFIX_MATCHES,
     Context,
     Endpoints,
     HeaderChanges,
     Key,
+    LatencyPredictions,
     Parameters,
     PrefixMatches,
     RequestCost,
@@ -27,6 +30,7 @@ from pointsman.epp.request import Request
 from pointsman.epp.view import EndpointView
 
 APPROX_PRODUCER = "approx-prefix-cache-producer"
+PREDICTOR = "predicted-latency-producer"  # llm-d's; not there yet, but a user's own may have its name
 
 
 class LoraAffinityScorer:
@@ -155,22 +159,26 @@ class PrefixAffinityParameters(Parameters):
     affinity_threshold: float = Field(default=0.80, ge=0, le=1)
     exploration_probability: float = Field(default=0.0, ge=0, le=1)
     max_ttft_penalty_ms: float = Field(default=18_000, ge=0, alias="maxTTFTPenaltyMs")
-    ttft_source: Literal["prefillThroughput"] = "prefillThroughput"
+    ttft_source: Literal["prefillThroughput", "latencyPredictor"] = "prefillThroughput"
     peak_prefill_throughput: float = Field(default=15_928, gt=0)
     prefix_match_info_producer_name: str = APPROX_PRODUCER
-    latency_prediction_info_producer_name: str = ""
+    latency_prediction_info_producer_name: str = PREDICTOR
     in_flight_load_producer_name: str = INFLIGHT_PRODUCER
 
 
 class PrefixCacheAffinityFilter:
-    """Endpoints that have most of the prompt cached, unless their queue would cost more than the cache saves."""
+    """Endpoints that have most of the prompt cached, unless waiting for the best of them would cost too much more."""
 
     def __init__(self, parameters: PrefixAffinityParameters, *, context: Context) -> None:
         self._parameters = parameters
         self._rng = context.rng
         self._matches = Key[PrefixMatches](PREFIX_MATCHES, producer=parameters.prefix_match_info_producer_name)
+        predictor = parameters.latency_prediction_info_producer_name
+        self._predictions = Key[LatencyPredictions](LATENCY_PREDICTIONS, producer=predictor)
+        self._predicts = parameters.ttft_source == "latencyPredictor"
         load = Key[RequestCost](INFLIGHT_LOAD, producer=parameters.in_flight_load_producer_name)
-        self.consumes = (self._matches, load)
+        source: Key[Any] = self._predictions if self._predicts else load
+        self.consumes = (self._matches, source)
 
     def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
         """Keep the sticky ones, or everyone."""
@@ -183,10 +191,19 @@ class PrefixCacheAffinityFilter:
         sticky = [endpoint for endpoint in endpoints if matches.blocks.get(endpoint.target, 0) >= least]
         if not sticky or len(sticky) == len(endpoints):
             return endpoints
+        if not wanted.max_ttft_penalty_ms:  # any wait is worth it
+            return sticky
         stuck = {endpoint.target for endpoint in sticky}
         others = [endpoint for endpoint in endpoints if endpoint.target not in stuck]
-        return endpoints if self._wait_ms(sticky) - self._wait_ms(others) > wanted.max_ttft_penalty_ms else sticky
+        penalty = self._wait_ms(request, sticky) - self._wait_ms(request, others)
+        return endpoints if penalty > wanted.max_ttft_penalty_ms else sticky
 
-    def _wait_ms(self, endpoints: Endpoints) -> float:
+    def _wait_ms(self, request: Request, endpoints: Endpoints) -> float:
+        """Return the shortest wait for a first token; endless, where it is to be predicted and nobody did."""
+        if self._predicts:
+            predictions = self._predictions.of(request)
+            known = predictions.latencies if predictions is not None else {}
+            waits = [known[endpoint.target].ttft_ms for endpoint in endpoints if endpoint.target in known]
+            return min(waits, default=math.inf)
         least = min(endpoint.inflight_tokens for endpoint in endpoints)
         return least / self._parameters.peak_prefill_throughput * 1000

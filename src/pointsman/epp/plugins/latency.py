@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pointsman.epp.plugins.affinity import APPROX_PRODUCER
+from pointsman.epp.plugins.affinity import APPROX_PRODUCER, PREDICTOR
 from pointsman.epp.plugins.api import (
     LATENCY_PREDICTIONS,
     PREFIX_MATCHES,
@@ -28,7 +28,6 @@ from pointsman.epp.plugins.api import (
 from pointsman.epp.request import Request
 from pointsman.epp.view import EndpointView
 
-PREDICTOR = "predicted-latency-producer"
 _SAME_MS = 1e-9  # values that differ by less are equal
 _COLD_KV_USAGE = 0.02
 

@@ -5,7 +5,7 @@ from tests.unit.epp.plugins.making import endpoint, make, matched, names, reques
 
 from pointsman.epp.config_values import check
 from pointsman.epp.plugins.affinity import PrefixCacheParameters
-from pointsman.epp.plugins.api import Picked
+from pointsman.epp.plugins.api import LATENCY_PREDICTIONS, Key, Latency, LatencyPredictions, Picked
 from pointsman.epp.view import Lora
 
 
@@ -124,6 +124,39 @@ def test_header_label_affinity() -> None:
 def test_prefix_affinity_filter(blocks: dict[str, int], tokens: tuple[int, int], kept: list[str]) -> None:
     views = [endpoint(name, inflight_tokens=count) for name, count in zip("ab", tokens, strict=True)]
     assert names(make("prefix-cache-affinity-filter").filter(matched(blocks, total=10), views)) == kept
+
+
+def test_prefix_affinity_filter_without_a_penalty_waits_as_long_as_it_takes() -> None:
+    views = [endpoint("a", inflight_tokens=10**9), endpoint("b")]
+    sticky = make("prefix-cache-affinity-filter", maxTTFTPenaltyMs=0)
+    assert names(sticky.filter(matched({"a:8000": 9}, total=10), views)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("ttft", "kept"),
+    [
+        pytest.param({"a": 500, "b": 50}, ["a", "b"], id="costs too much more"),
+        pytest.param({"a": 150, "b": 50}, ["a"], id="costs no more than allowed"),
+        pytest.param({"a": 150}, ["a"], id="only the sticky one is known"),
+        pytest.param({"b": 50}, ["a", "b"], id="only the other one is known"),
+        pytest.param({}, ["a"], id="nothing is predicted for them"),
+        pytest.param(None, ["a"], id="nothing is predicted"),
+    ],
+)
+def test_prefix_affinity_filter_by_predicted_ttft(ttft: dict[str, float] | None, kept: list[str]) -> None:
+    by_prediction = make(
+        "prefix-cache-affinity-filter",
+        ttftSource="latencyPredictor",
+        maxTTFTPenaltyMs=100,
+        latencyPredictionInfoProducerName="mine",
+    )
+    seen = matched({"a:8000": 9}, total=10)
+    if ttft is not None:
+        predictions = LatencyPredictions(latencies={f"{name}:8000": Latency(ttft_ms=ms) for name, ms in ttft.items()})
+        key = Key[LatencyPredictions](LATENCY_PREDICTIONS, producer="mine")
+        seen = request(attributes={**seen.attributes, key.name: predictions})
+    views = [endpoint("a", inflight_tokens=10**9), endpoint("b")]
+    assert names(by_prediction.filter(seen, views)) == kept
 
 
 def test_prefix_affinity_filter_explores_sometimes() -> None:

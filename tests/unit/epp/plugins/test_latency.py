@@ -10,8 +10,9 @@ from tests.unit.epp.plugins.making import endpoint, make, matched, names, reques
 from pointsman.epp.build import Builder
 from pointsman.epp.config_values import ConfigError, check
 from pointsman.epp.defaults import load
+from pointsman.epp.plugins.affinity import PREDICTOR
 from pointsman.epp.plugins.api import LATENCY_PREDICTIONS, Endpoints, Key, Latency, LatencyPredictions, Slo
-from pointsman.epp.plugins.latency import PREDICTOR, HeadroomTierParameters, LatencyScorerParameters
+from pointsman.epp.plugins.latency import HeadroomTierParameters, LatencyScorerParameters
 from pointsman.epp.request import Request
 from pointsman.epp.view import EndpointView
 
@@ -267,4 +268,10 @@ def test_without_a_predictor_they_load_and_go_by_load() -> None:
 def test_a_predictor_that_a_file_names_must_be_there() -> None:
     plugins = "plugins: [{type: latency-scorer, parameters: {latencyPredictionInfoProducerName: oracel}}]\n"
     with pytest.raises(ConfigError, match="needs LatencyPredictionInfo from 'oracel', which is no plugin"):
+        builder().build(load(HEAD + plugins))
+
+
+def test_a_wait_that_is_to_be_predicted_needs_a_predictor() -> None:
+    plugins = "plugins: [{type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor}}]\n"
+    with pytest.raises(ConfigError, match="needs 'predicted-latency-producer', which is not there yet"):
         builder().build(load(HEAD + plugins))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from pointsman.wire.grpc import Call, Method, Push
-from pointsman.wire.protobuf import encode_field, read_string_field
+from pointsman.wire.protobuf import Data, encode_field, read_string_field
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 LIVENESS = "liveness"
@@ -74,10 +74,10 @@ class Health:
             "/grpc.health.v1.Health/Watch": self._watch,
         }
 
-    def _check(self, request: bytes) -> bytes:
+    def _check(self, request: Data) -> bytes:
         return self.response(read_string_field(request, field=1))
 
-    def _list(self, _request: bytes) -> bytes:
+    def _list(self, _request: Data) -> bytes:
         entries = ((encode_field(1, name.encode()), encode_field(2, self.response(name))) for name in NAMES)
         return b"".join(encode_field(1, key + value) for key, value in entries)
 
@@ -97,11 +97,11 @@ class _Unary:
 
     __slots__ = ("_answer", "finished")
 
-    def __init__(self, _push: Push, *, answer: Callable[[bytes], bytes]) -> None:
+    def __init__(self, _push: Push, *, answer: Callable[[Data], bytes]) -> None:
         self._answer = answer
         self.finished = False
 
-    def message(self, data: bytes) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[bytes]:
         self.finished = True
         return (self._answer(data),)
 
@@ -124,7 +124,7 @@ class _Watch:
         self._last = b""
         self.finished = False
 
-    def message(self, data: bytes) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[bytes]:
         self._service = read_string_field(data, field=1)
         self._last = self._health.response(self._service)
         self._health.subscribe(self, self._changed)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pointsman.wire.protobuf import (
+    Data,
     Malformed,
     Span,
     Value,
@@ -75,14 +76,14 @@ class Incoming:
 
     __slots__ = ("_config", "_data", "_headers", "_map", "_metadata", "body", "end", "kind")
 
-    def __init__(self, data: bytes, kind: int, metadata: Span | None, config: Span | None) -> None:
+    def __init__(self, data: Data, kind: int, metadata: Span | None, config: Span | None) -> None:
         self._data = data
         self._metadata = metadata
         self._config = config
         self._map: Span | None = None
         self._headers: dict[str, str] | None = None
         self.kind = kind
-        self.body = b""
+        self.body: Data = b""
         self.end = False
 
     @property
@@ -108,16 +109,16 @@ class Incoming:
         if self._metadata is None:
             return None
         start, stop = self._metadata
-        return _read_namespace(self._data[start:stop], namespace)
+        return _read_namespace(bytes(self._data[start:stop]), namespace)
 
     def body_modes(self) -> tuple[int, int] | None:
         """Return the request's and the response's body mode; only the first message of a stream carries them."""
         if self._config is None:
             return None
         start, stop = self._config
-        return _read_modes(self._data[start:stop])
+        return _read_modes(bytes(self._data[start:stop]))
 
-    def read_rest(self, data: bytes, at: int, stop: int) -> None:
+    def read_rest(self, data: Data, at: int, stop: int) -> None:
         """Read the fields of HttpHeaders, HttpTrailers or HttpBody that do not come in Envoy's usual shape."""
         is_body = self.kind in _BODIES
         for number, wire, start, end in fields(data, at, stop):
@@ -131,7 +132,7 @@ class Incoming:
             elif number == (2 if is_body else 3) and wire == 0:
                 self.end = read_bool(data, start, end)
 
-    def read(self, data: bytes, at: int, stop: int) -> None:
+    def read(self, data: Data, at: int, stop: int) -> None:
         """Read HttpHeaders, HttpTrailers or HttpBody: field 1 is what matters in all of them, then comes the end."""
         if at < stop and data[at] == 0x0A:
             size = data[at + 1]
@@ -176,7 +177,7 @@ def _read_modes(data: bytes) -> tuple[int, int]:
     return modes[0], modes[1]
 
 
-def decode(data: bytes) -> Incoming:
+def decode(data: Data) -> Incoming:
     """Return the message in the bytes.
 
     Raises Malformed when they are none.
@@ -207,7 +208,7 @@ def decode(data: bytes) -> Incoming:
             end = at + size
             if 0x12 <= tag <= 0x3A:
                 if kind == tag >> 3:  # protobuf merges a message that comes twice
-                    data = data + data[start:stop] + data[at:end]
+                    data = b"".join((data, data[start:stop], data[at:end]))
                     start, stop = size_all, len(data)
                 else:
                     kind, start, stop = tag >> 3, at, end
@@ -229,7 +230,7 @@ def decode(data: bytes) -> Incoming:
     return message
 
 
-def _read_map(data: bytes, at: int, stop: int, headers: dict[str, str]) -> None:
+def _read_map(data: Data, at: int, stop: int, headers: dict[str, str]) -> None:
     """Read a HeaderMap. Envoy writes each entry as key, raw_value with short lengths: that shape has a short way."""
     try:
         while at < stop:
@@ -261,8 +262,10 @@ def _read_map(data: bytes, at: int, stop: int, headers: dict[str, str]) -> None:
         raise Malformed("header beyond its map")
 
 
-def _read_entry(data: bytes, at: int, stop: int, headers: dict[str, str]) -> None:
-    key = value = raw = b""
+def _read_entry(data: Data, at: int, stop: int, headers: dict[str, str]) -> None:
+    key: Data = b""
+    value: Data = b""
+    raw: Data = b""
     for number, wire, start, end in fields(data, at, stop):
         if wire == 2:
             if number == 1:
@@ -292,16 +295,16 @@ def headers_reply(
     return reply + encode_field(8, encode_struct(metadata)) if metadata else reply
 
 
-def body_replies(kind: int, body: bytes, *, end: bool) -> list[bytes]:
+def body_replies(kind: int, body: Data, *, end: bool) -> list[bytes]:
     """Return the ProcessingResponses that pass a body on in FULL_DUPLEX_STREAMED mode."""
     size = len(body)
     if size <= CHUNK_BYTES:
-        return [_body_head(kind, size, end) + body + (b"\x10\x01" if end else b"")]
+        return [b"".join((_body_head(kind, size, end), body, b"\x10\x01" if end else b""))]
     replies = []
     for at in range(0, size, CHUNK_BYTES):
         last = end and at + CHUNK_BYTES >= size
         chunk = body[at : at + CHUNK_BYTES]
-        replies.append(_body_head(kind, len(chunk), last) + chunk + (b"\x10\x01" if last else b""))
+        replies.append(b"".join((_body_head(kind, len(chunk), last), chunk, b"\x10\x01" if last else b"")))
     return replies
 
 

@@ -31,7 +31,7 @@ from pointsman.epp.refusals import Refusal, TooLarge
 from pointsman.epp.rename import ResponseRenamer
 from pointsman.epp.request import Decision, Needs, Request
 from pointsman.epp.usage import UsageReader
-from pointsman.wire.protobuf import Value
+from pointsman.wire.protobuf import Data, Value
 
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
@@ -68,7 +68,7 @@ class Exchange:
         self._needs = _NOTHING
         self._modes: tuple[int, int] = (BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
         self._subset: tuple[str, ...] | None = None
-        self._held: list[bytes] | None = None  # the body, while the pick waits for its end
+        self._held: list[Data] | None = None  # the body, while the pick waits for its end
         self._body = 0  # how much of it there was
         self._decision: Decision | None = None
         self._reservation: Reservation | None = None
@@ -77,7 +77,7 @@ class Exchange:
         self._cause = "client-disconnect"  # until something else ends it
         self.finished = False
 
-    def message(self, data: bytes) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[bytes]:
         """Take one ProcessingRequest and return the ProcessingResponses that it causes.
 
         Raises Malformed when it is none, or comes out of order.
@@ -160,7 +160,7 @@ class Exchange:
     def _let_go(self, *, end: bool) -> list[bytes]:
         """Pick, now that the whole body is known, and send it on."""
         held, self._held = self._held or [], None
-        body = held[0] if len(held) == 1 else b"".join(held)
+        body = bytes(held[0]) if len(held) == 1 else b"".join(held)
         if not body:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks of it
             return [self._pick(self._describe(has_body=False)), *body_replies(Kind.REQUEST_BODY, body, end=end)]
         try:
@@ -236,7 +236,7 @@ class Exchange:
         return headers_reply(Kind.RESPONSE_HEADERS, set_headers=(_WENT, *added), remove_headers=removed)
 
     def _on_response_body(self, message: Incoming) -> Sequence[bytes]:
-        body = message.body
+        body = bytes(message.body)
         self._usage.feed(body, end=message.end)
         if self._reservation is not None:
             self._reservation.chunk(body)

@@ -8,6 +8,7 @@ from pointsman.sim.failures import Refusal
 from pointsman.wire.grpc import Call, Failure, Method, Push, Router, Status
 from pointsman.wire.limits import Limits
 from pointsman.wire.listener import Listener, Peer
+from pointsman.wire.protobuf import Data
 
 STATUSES = {
     400: Status.INVALID_ARGUMENT,
@@ -37,10 +38,10 @@ class Adapted:
     def finished(self, value: bool) -> None:
         self._call.finished = value
 
-    def message(self, data: bytes) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[bytes]:
         """Pass the request on."""
         try:
-            return self._call.message(data)
+            return self._call.message(bytes(data))
         except Refusal as refusal:
             raise Failure(STATUSES.get(refusal.status, Status.INTERNAL), str(refusal)) from None
 

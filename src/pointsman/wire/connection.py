@@ -111,9 +111,10 @@ class Connection:
         """Take bytes from the socket and return what to write to it."""
         if self.closing:
             return b""
-        buffer = self._rest + data if self._rest else data
         try:
-            self._rest = buffer[self._parse(buffer) :]
+            start = self._complete_rest(data) if self._rest else 0
+            if start < len(data):
+                self._rest = data[self._parse(data, start) :]
         except ConnectionFault as fault:
             self._fail(fault)
         except Exception:
@@ -198,9 +199,32 @@ class Connection:
 
     # -- input --------------------------------------------------------------------------------------------------
 
-    def _parse(self, buffer: bytes) -> int:
-        """Handle every complete frame in the buffer; return how much of it that was."""
-        here = 0 if self._preface else self._read_preface(buffer)
+    def _complete_rest(self, data: bytes) -> int:
+        """Complete the frame that the last read cut; return how much of the new data that took.
+
+        So a read is copied at its seams only, and not as a whole because of the few bytes before it.
+        """
+        taken = 0
+        while taken < len(data):
+            rest = self._rest
+            if not self._preface:
+                wanted = len(PREFACE)
+            elif len(rest) < 9:
+                wanted = 9
+            else:
+                wanted = 9 + int.from_bytes(rest[:3], "big")
+            piece = data[taken : taken + wanted - len(rest)]
+            taken += len(piece)
+            self._rest = rest = rest + piece
+            used = self._parse(rest, 0)  # refuses a frame that is too large before it is here
+            if used:
+                self._rest = rest[used:]
+                return taken
+        return taken
+
+    def _parse(self, buffer: bytes, start: int) -> int:
+        """Handle every complete frame in the buffer from `start` on; return up to where that was."""
+        here = start if self._preface else self._read_preface(buffer)
         size_limit = self._limits.frame_bytes
         size_all = len(buffer)
         unpack = HEADER.unpack_from

@@ -17,11 +17,12 @@ from pointsman.wire.frames import WireFault
 from pointsman.wire.headers import Block
 from pointsman.wire.limits import Limits
 from pointsman.wire.outbox import NOBODY, Handler, Stream
-from pointsman.wire.protobuf import Malformed
+from pointsman.wire.protobuf import Data, Malformed
 
 log = get_logger(__name__)
 
 _PREFIX = struct.Struct(">BI")
+_VIEWED = 4096
 
 
 class Status(enum.IntEnum):
@@ -55,7 +56,7 @@ class Call(Protocol):
     finished: bool
     """Set by the call when it has no more to say: the stream then ends with OK."""
 
-    def message(self, data: bytes) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[bytes]:
         """Take one message and return the replies to it. May raise Failure."""
 
     def half_closed(self) -> bool:
@@ -216,7 +217,8 @@ class ServerStream:
             if stop > size:
                 self._want = 5 + length
                 break
-            body = payload[here + 5 : stop]
+            # A large message is looked at where it lies; whoever keeps a part of it copies that part.
+            body = payload[here + 5 : stop] if length < _VIEWED else memoryview(payload)[here + 5 : stop]
             here = stop
             replies = self.call.message(self._inflate(body) if flag else body)
             if replies:
@@ -254,7 +256,7 @@ class ServerStream:
         if not self.call.half_closed():
             self.fail(Status.OK, "")
 
-    def _inflate(self, body: bytes) -> bytes:
+    def _inflate(self, body: Data) -> bytes:
         """Return a gzip message's content, never more than a message may have."""
         if not self._gzip:
             raise Failure(Status.UNIMPLEMENTED, "a compressed message without a grpc-encoding that we know")

@@ -109,7 +109,7 @@ class Outbox:
             self.frames.append(HEADER.pack(size >> 16, size & 0xFFFF, 0, 0, stream.id) + head)
             self.frames.append(data)
         elif stream.open:
-            self._send_in_parts(stream, head + data)
+            self._send_in_parts(stream, head, data)
 
     def finish(self, stream: Stream, block: bytes = b"") -> None:
         """End the response, with trailers if there are any, after all that waits for a window."""
@@ -161,21 +161,22 @@ class Outbox:
             stream.pending = None
             del self._blocked[stream.id]
 
-    def _send_in_parts(self, stream: Stream, data: bytes) -> None:
+    def _send_in_parts(self, stream: Stream, head: bytes, data: bytes) -> None:
         """Cut data to the peer's frame size; what the windows do not let out waits."""
-        room = min(stream.window, self.window) if stream.pending is None else 0
-        size = len(data)
-        if size > room:
-            self._hold_back(stream, data)
+        size, most = len(head) + len(data), self.peer_frame
+        if stream.pending is not None or size > stream.window or size > self.window:
+            self._hold_back(stream, head + data)
             return
         stream.window -= size
         self.window -= size
-        view, most = memoryview(data), self.peer_frame
-        for at in range(0, size, most):
-            part = view[at : at + most]
-            n = len(part)
-            self.frames.append(HEADER.pack(n >> 16, n & 0xFFFF, 0, 0, stream.id))
+        view, at = memoryview(data), 0
+        while at < len(data):
+            part = view[at : at + most - len(head)]
+            n = len(head) + len(part)
+            self.frames.append(HEADER.pack(n >> 16, n & 0xFFFF, 0, 0, stream.id) + head)
             self.frames.append(part)
+            at += len(part)
+            head = b""
 
     def _hold_back(self, stream: Stream, data: bytes) -> None:
         if stream.pending is None:

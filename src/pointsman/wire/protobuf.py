@@ -10,6 +10,8 @@ from typing import TypeAlias
 
 Value: TypeAlias = "float | str | bool | dict[str, Value] | list[Value] | None"
 Span = tuple[int, int]
+Data = bytes | memoryview
+"""What can be read: a large message is a view of what was received."""
 
 _MAX_DEPTH = 32
 
@@ -18,7 +20,7 @@ class Malformed(ValueError):
     """Bytes that are not a message."""
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: Data, at: int) -> tuple[int, int]:
     """Return a varint and the position after it."""
     result = shift = 0
     while True:
@@ -35,7 +37,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             raise Malformed("varint too long")
 
 
-def skip(data: bytes, at: int, wire: int) -> int:
+def skip(data: Data, at: int, wire: int) -> int:
     """Return the position after a field that is not length-delimited."""
     if wire == 0:
         return read_varint(data, at)[1]
@@ -46,7 +48,7 @@ def skip(data: bytes, at: int, wire: int) -> int:
     raise Malformed(f"wire type {wire}")
 
 
-def fields(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+def fields(data: Data, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield (field, wire type, start, stop) of each field; a varint's span holds its bytes."""
     while at < stop:
         tag, at = read_varint(data, at)
@@ -62,7 +64,7 @@ def fields(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int, int
         yield tag >> 3, wire, start, at
 
 
-def read_bool(data: bytes, start: int, stop: int) -> bool:
+def read_bool(data: Data, start: int, stop: int) -> bool:
     """Return a boolean field's value from its span."""
     return data[start] != 0 if stop - start == 1 else read_varint(data, start)[0] != 0
 
@@ -84,7 +86,7 @@ def encode_field(number: int, payload: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
-def read_string_field(data: bytes, *, field: int) -> str:
+def read_string_field(data: Data, *, field: int) -> str:
     """Return a message's string field, or nothing."""
     found = ""
     for number, wire, start, stop in fields(data, 0, len(data)):
@@ -115,7 +117,7 @@ def _encode_value(value: Value) -> bytes:
             return encode_field(6, b"".join(encode_field(1, _encode_value(item)) for item in value))
 
 
-def decode_struct(data: bytes, at: int, stop: int, *, depth: int = 0) -> dict[str, Value]:
+def decode_struct(data: Data, at: int, stop: int, *, depth: int = 0) -> dict[str, Value]:
     """Return a google.protobuf.Struct as a dict."""
     result: dict[str, Value] = {}
     for number, wire, start, end in fields(data, at, stop):
@@ -125,7 +127,7 @@ def decode_struct(data: bytes, at: int, stop: int, *, depth: int = 0) -> dict[st
     return result
 
 
-def decode_entry(data: bytes, at: int, stop: int) -> tuple[str, Span | None]:
+def decode_entry(data: Data, at: int, stop: int) -> tuple[str, Span | None]:
     """Return key and value span of a map entry with string keys."""
     key, value = "", None
     for number, wire, start, end in fields(data, at, stop):
@@ -136,7 +138,7 @@ def decode_entry(data: bytes, at: int, stop: int) -> tuple[str, Span | None]:
     return key, value
 
 
-def _decode_value(data: bytes, at: int, stop: int, *, depth: int) -> Value:
+def _decode_value(data: Data, at: int, stop: int, *, depth: int) -> Value:
     if depth > _MAX_DEPTH:
         raise Malformed("metadata nested too deeply")
     result: Value = None
@@ -158,8 +160,8 @@ def _decode_value(data: bytes, at: int, stop: int, *, depth: int) -> Value:
     return result
 
 
-def _text(data: bytes, start: int, stop: int) -> str:
+def _text(data: Data, start: int, stop: int) -> str:
     try:
-        return data[start:stop].decode()
+        return str(data[start:stop], "utf-8")
     except UnicodeDecodeError:
         raise Malformed("a string that is not UTF-8") from None

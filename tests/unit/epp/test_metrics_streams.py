@@ -5,6 +5,7 @@ import pytest
 from pointsman.epp.messages import Malformed
 from pointsman.epp.metrics_streams import StreamMetrics
 from pointsman.wire.grpc import Failure, Status
+from pointsman.wire.protobuf import Data
 
 REQUEST_HEADERS, RESPONSE_BODY = b"\x12\x00", b"\x2a\x00"
 
@@ -24,12 +25,12 @@ class Call:
         self.finished = False
         self.let_go = 0
 
-    def message(self, data: bytes) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[bytes]:
         self.clock.now += 1.0
         if self.error is not None:
             raise self.error
         self.finished = self.ends
-        return (data,)
+        return (bytes(data),)
 
     def half_closed(self) -> bool:
         return False

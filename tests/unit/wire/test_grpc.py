@@ -12,6 +12,7 @@ from pointsman.wire.connection import Connection
 from pointsman.wire.frames import PREFACE, Code, Kind, reset, settings
 from pointsman.wire.grpc import Call, Failure, Push, Router, Status
 from pointsman.wire.limits import Limits
+from pointsman.wire.protobuf import Data
 
 LIMITS = Limits(message_bytes=1000, held_bytes=5000)
 
@@ -25,14 +26,15 @@ class Echo:
         self.closings = 0
         calls.append(self)
 
-    def message(self, data: bytes) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[bytes]:
         if data == b"fail":
             raise Failure(Status.INVALID_ARGUMENT, "as you wish")
         if data == b"crash":
             raise RuntimeError
         if data == b"finish":
             self.finished = True
-        return (data, data) if data == b"twice" else (data,)
+        echo = bytes(data)
+        return (echo, echo) if echo == b"twice" else (echo,)
 
     def half_closed(self) -> bool:
         return False

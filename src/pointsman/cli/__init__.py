@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from pointsman.core.errors import PointsmanError
+from pointsman.core.errors import PointsmanError, find_ours
 
 app = App(
     name="pointsman",
@@ -44,11 +44,14 @@ def _run(argv: list[str]) -> int:
     except CycloptsError as error:
         _complain(str(error))
         return 2
-    except PointsmanError as error:
-        _complain(str(error))
-        return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except (PointsmanError, BaseExceptionGroup) as error:
+        ours = find_ours(error)
+        if ours is None:
+            raise
+        _complain(str(ours))
+        return ours.exit_code
     return result if isinstance(result, int) else 0
 
 

@@ -1,1 +1,1 @@
-"""What every other package stands on: errors, durations, logs, documents, TLS. Knows nothing of requests or clusters."""
+"""What every other package stands on: errors, durations, logs, documents, TLS. Knows no requests and no clusters."""

@@ -26,11 +26,18 @@ class PortTaken(UserError):
     """A port is held by another process."""
 
     def __init__(self, *, port: int, flag: str, what: str) -> None:
-        super().__init__(
-            f"port {port} for {what} is taken by another process: stop it, or choose another with {flag}"
-        )
+        super().__init__(f"port {port} for {what} is taken by another process: stop it, or choose another with {flag}")
         self.port = port
 
 
 class Unavailable(PointsmanError):
     """A part that we need is not there."""
+
+
+def find_ours(error: BaseException) -> PointsmanError | None:
+    """Return the first error of ours in an exception, also when a task group has wrapped it."""
+    if isinstance(error, PointsmanError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(find_ours, error.exceptions)), None)
+    return None

@@ -36,4 +36,4 @@ def configure_logs(*, verbosity: int = 2, encoding: Encoding = "console") -> Non
 
 def get_logger(name: str) -> Any:
     """Return a logger that carries its module's name."""
-    return structlog.get_logger(logger=name)
+    return structlog.get_logger(module=name)

@@ -1,0 +1,570 @@
+"""A thin HTTP/1.1 server on asyncio and httptools: many listeners, one loop, no framework.
+
+It serves the simulator's hot routes and every metrics port. A handler is a plain function of a `Request`. It
+may return a `Response`, return an awaitable of one, or return None and answer later through `request.respond`
+or `request.stream`; the last form lets one engine step write to a thousand open streams in one pass, without
+a task per request.
+
+Invariants: answers leave in the order of the requests, however these were pipelined; a request is answered
+once; what a peer can make us hold is bounded (head, body, pipelined requests, unread output), and so is how
+long it may take to send a request. A peer that closes has its request's `on_disconnect` called at once, and
+nobody else's. It must not know what a route means: faults of the protocol itself take their body from the
+listener's `fault`.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from pointsman.core.errors import PortTaken, UserError
+from pointsman.core.logs import get_logger
+
+Handler = Callable[["Request"], "Response | Awaitable[Response | None] | None"]
+Fault = Callable[[int, str], "Response"]
+_Answer = Awaitable["Response | None"]
+
+_LOG = get_logger(__name__)
+_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+_BODYLESS = frozenset({204, 304})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one peer may cost us."""
+
+    body_bytes: int = 4 << 20
+    head_bytes: int = 64 << 10
+    pipelined: int = 32
+    unread_output_bytes: int = 4 << 20
+    request_seconds: float = 30.0  # from a request's first byte to its last
+    idle_seconds: float = 3900.0  # longer than Envoy keeps an idle upstream connection, so Envoy closes first
+    linger_seconds: float = 2.0  # how long we discard input after an answer that the peer did not wait for
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer. `headers` are finished lines, made by `header_lines`."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: bytes = b"application/json"
+    headers: bytes = b""
+
+
+def header_lines(headers: Mapping[str, str]) -> bytes:
+    """Return the fields as lines, ready for `Response.headers`.
+
+    Raises ValueError when a value would break out of its line.
+    """
+    for name, value in headers.items():
+        if any(c in "\r\n\0" for c in name + value):
+            raise ValueError(f"header {name!r} holds a line break")
+    return b"".join(f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in headers.items())
+
+
+def plain_fault(status: int, message: str) -> Response:
+    """Return the default answer to a request that broke the protocol."""
+    return Response(status, f"{message}\n".encode(), b"text/plain; charset=utf-8")
+
+
+class Transport(Protocol):
+    """The part of asyncio.Transport that we use."""
+
+    def write(self, data: bytes, /) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def can_write_eof(self) -> bool: ...
+    def write_eof(self) -> None: ...
+
+
+class Request:
+    """One parsed request, and the only handle for answering it."""
+
+    __slots__ = (
+        "_connection",
+        "body",
+        "fault",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_disconnect",
+        "path",
+        "query",
+        "version",
+    )
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.method = ""
+        self.path = ""
+        self.query = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+        self.version = "1.1"
+        self.keep_alive = True
+        self.fault: tuple[int, str] | None = None
+        self.on_disconnect: Callable[[], None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the peer is there and still waits for this answer."""
+        return self._connection.current is self
+
+    def respond(self, response: Response) -> None:
+        """Send the whole answer; a no-op when the peer has gone."""
+        if self._connection.current is self:
+            self._connection.send(self, response)
+
+    def stream(
+        self, *, status: int = 200, content_type: bytes = b"text/event-stream", headers: bytes = b""
+    ) -> "Stream":
+        """Begin an answer whose body is written piece by piece; its head leaves with the first piece."""
+        return Stream(self._connection, self, _head(status, content_type, headers))
+
+
+class Stream:
+    """The body of an answer under way. Every method is synchronous and safe after the peer has gone."""
+
+    __slots__ = ("_chunked", "_connection", "_head", "_request")
+
+    def __init__(self, connection: "Connection", request: Request, head: bytes) -> None:
+        self._connection = connection
+        self._request = request
+        self._chunked = request.version == "1.1"
+        if not self._chunked:
+            request.keep_alive = False  # only the end of the connection can end such a body
+        tail = b"transfer-encoding: chunked\r\n" if self._chunked else b""
+        self._head = head + tail + connection.trailer(request)
+
+    @property
+    def open(self) -> bool:
+        """Whether a write can still reach the peer."""
+        return self._connection.current is self._request
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the body now."""
+        if data and self._connection.current is self._request:
+            frame = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+            if self._head:
+                frame, self._head = self._head + frame, b""
+            self._connection.push(frame)
+
+    def end(self, data: bytes = b"") -> None:
+        """Send a last piece, if any, and finish the answer."""
+        connection = self._connection
+        if connection.current is not self._request:
+            return
+        frame = (
+            (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n" if self._chunked else data
+        )
+        connection.push(self._head + frame)
+        connection.done(self._request)
+
+    def abort(self) -> None:
+        """Cut the connection without finishing the answer, as a crashing server would."""
+        self._connection.abort(self._request)
+
+
+def _head(status: int, content_type: bytes, headers: bytes) -> bytes:
+    line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
+    kind = b"content-type: %b\r\n" % content_type if content_type else b""
+    return line + kind + headers
+
+
+class Connection(asyncio.Protocol):
+    """One peer: parses, queues what was pipelined, hands one request at a time to the handler."""
+
+    def __init__(self, listener: "Listener") -> None:
+        self.listener = listener
+        self.server = listener.server
+        self.limits = listener.limits
+        self.transport: Transport | None = None
+        self.parser: Any = httptools.HttpRequestParser(self)
+        self.current: Request | None = None  # the request being answered
+        self.queue: deque[Request] = deque()  # complete ones behind it
+        self.deadline: float = 0.0
+        self._incoming: Request | None = None
+        self._url = b""
+        self._head_bytes = 0
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._deaf = False  # we discard input: a fault was found, or the last request was read
+        self._paused = False
+        self._dispatching = False
+        self._task: asyncio.Task[None] | None = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("Transport", transport)
+        self.server.connections.add(self)
+        self.deadline = self.server.now() + self.limits.request_seconds
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not matter
+        self.transport = None
+        self.server.connections.discard(self)
+        gone, self.current = self.current, None
+        self.queue.clear()
+        if self._task is not None:
+            self._task.cancel()
+        if gone is not None and gone.on_disconnect is not None:
+            gone.on_disconnect()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._last_request()  # we do not switch protocols: answer as HTTP/1.1 and close
+        except httptools.HttpParserError:
+            self._refuse(400, "this is not HTTP/1.1")
+        self._dispatch()
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        self._incoming = Request(self)
+        self._url = b""
+        self._head_bytes = self._body_bytes = 0
+        self._body = []
+        if self.current is None and not self.queue:
+            self.deadline = self.server.now() + self.limits.request_seconds
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        request = self._incoming
+        assert request is not None
+        self._count_head(len(name) + len(value))
+        name = name.lower()
+        known = request.headers.get(name)
+        request.headers[name] = value if known is None else known + b", " + value
+
+    def on_headers_complete(self) -> None:
+        request = self._incoming
+        assert request is not None
+        parser = self.parser
+        request.method = parser.get_method().decode("ascii")
+        request.version = parser.get_http_version()
+        request.keep_alive = parser.should_keep_alive()
+        request.path, request.query = _split_target(self._url)
+        if request.version not in {"1.0", "1.1"}:
+            self._fail(505, "we speak HTTP/1.1")
+        elif int(request.headers.get(b"content-length", b"0")) > self.limits.body_bytes:
+            self._fail(413, f"the body is larger than {self.limits.body_bytes} bytes")
+        elif b"expect" in request.headers:
+            self._expect(request.headers[b"expect"])
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > self.limits.body_bytes:
+            self._fail(413, f"the body is larger than {self.limits.body_bytes} bytes")
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        request, self._incoming = self._incoming, None
+        assert request is not None
+        if self._deaf:
+            return
+        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body = []
+        self.queue.append(request)
+        if not request.keep_alive:
+            self._deaf = True
+        elif len(self.queue) >= self.limits.pipelined and not self._paused and self.transport:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self.limits.head_bytes:
+            self._fail(431, f"the request's head is larger than {self.limits.head_bytes} bytes")
+
+    def _expect(self, value: bytes) -> None:
+        if value.lower() != b"100-continue":
+            self._fail(417, "the only expectation that we meet is 100-continue")
+        elif self.current is None and not self.queue and self.transport:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _fail(self, status: int, message: str) -> None:
+        """Refuse from within the parser, and stop the parser."""
+        self._refuse(status, message)
+        raise httptools.HttpParserError(message)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Queue the refusal behind the requests before it, and read no more."""
+        if self._deaf:
+            return
+        self._deaf = True
+        refused = self._incoming or Request(self)
+        refused.fault = (status, message)
+        refused.keep_alive = False
+        self._body = []
+        self.queue.append(refused)
+
+    def _last_request(self) -> None:
+        self._deaf = True
+        if self.queue:
+            self.queue[-1].keep_alive = False
+
+    # dispatch, one request at a time
+
+    def _dispatch(self) -> None:
+        if self._dispatching:
+            return
+        self._dispatching = True
+        try:
+            while self.current is None and self.queue and self.transport is not None:
+                self.current = self.queue.popleft()
+                self._handle(self.current)
+        finally:
+            self._dispatching = False
+        if self._paused and len(self.queue) < self.limits.pipelined and self.transport is not None:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def _handle(self, request: Request) -> None:
+        try:
+            result = (
+                self.listener.handler(request)
+                if request.fault is None
+                else self.listener.fault(*request.fault)
+            )
+        except Exception:
+            _LOG.exception("a handler failed", path=request.path)
+            result = self.listener.fault(500, "internal error")
+        if isinstance(result, Response):
+            request.respond(result)
+        elif result is not None:
+            self._task = self.server.spawn(self._answer(request, result))
+
+    async def _answer(self, request: Request, result: _Answer) -> None:
+        try:
+            response = await result
+        except asyncio.CancelledError:
+            return
+        except Exception:
+            _LOG.exception("a handler failed", path=request.path)
+            response = self.listener.fault(500, "internal error")
+        self._task = None
+        if response is not None:
+            request.respond(response)
+
+    # output
+
+    def trailer(self, request: Request) -> bytes:
+        """Return the end of every head: date, whether the connection stays, blank line."""
+        if self.listener.draining:
+            request.keep_alive = False
+        return self.server.date_line + (b"\r\n" if request.keep_alive else b"connection: close\r\n\r\n")
+
+    def send(self, request: Request, response: Response) -> None:
+        """Write a whole answer to the current request."""
+        body = response.body
+        head = _head(response.status, response.content_type, response.headers)
+        if response.status not in _BODYLESS:
+            head += b"content-length: %d\r\n" % len(body)
+        if request.method == "HEAD":
+            body = b""
+        assert self.transport is not None
+        self.transport.write(head + self.trailer(request) + body)
+        self.done(request)
+
+    def push(self, data: bytes) -> None:
+        """Write a piece of a streamed answer; a peer that lets too much pile up is cut off."""
+        assert self.transport is not None
+        self.transport.write(data)
+        if self.transport.get_write_buffer_size() > self.limits.unread_output_bytes:
+            self.transport.abort()
+
+    def done(self, request: Request) -> None:
+        """Close what the answer said would close, or go on with the next request."""
+        self.current = None
+        self.deadline = self.server.now() + self.limits.idle_seconds
+        if not request.keep_alive:
+            self._close_after_answer(request)
+        elif not self._dispatching and (self.queue or self._paused):
+            self._dispatch()
+
+    def _close_after_answer(self, request: Request) -> None:
+        transport = self.transport
+        self.queue.clear()
+        self._deaf = True
+        if transport is None:
+            return
+        if request.fault is None or not transport.can_write_eof():
+            transport.close()
+            return
+        # The peer may still be sending. Closing now would reset the connection under our answer.
+        with contextlib.suppress(OSError, RuntimeError):
+            transport.write_eof()
+        self.deadline = self.server.now() + self.limits.linger_seconds
+
+    def abort(self, request: Request) -> None:
+        """Reset the connection if it still serves this request."""
+        if self.current is request and self.transport is not None:
+            self.transport.abort()
+
+    # housekeeping, called by the server
+
+    def expire(self, now: float) -> None:
+        """Close the connection if it idles, lingers or dribbles beyond its deadline."""
+        if self.current is not None or self.transport is None or now < self.deadline:
+            return
+        if self._incoming is not None and not self._deaf:
+            self._refuse(408, "the request took too long to arrive")
+            self._dispatch()
+        else:
+            self.transport.close()
+
+    def retire(self) -> None:
+        """Close now if idle; otherwise the next answer says that it is the last."""
+        if self.current is None and not self.queue and self._incoming is None and self.transport:
+            self.transport.close()
+
+
+def _split_target(target: bytes) -> tuple[str, bytes]:
+    if not target.startswith(b"/"):  # absolute-form, as proxies send it
+        _, _, rest = target.partition(b"://")
+        target = b"/" + rest.partition(b"/")[2] if rest else target
+    path, _, query = target.partition(b"?")
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    return path.decode("utf-8", "replace"), query
+
+
+class Listener:
+    """One bound port and what answers on it."""
+
+    def __init__(self, server: "Server", *, handler: Handler, fault: Fault, limits: Limits) -> None:
+        self.server = server
+        self.handler = handler
+        self.fault = fault
+        self.limits = limits
+        self.draining = False
+        self.port = 0
+        self._bound: asyncio.Server | None = None
+
+    async def bind(self, *, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Start accepting.
+
+        Raises PortTaken when another process holds the port, UserError when the address is not ours.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._bound = await loop.create_server(
+                lambda: Connection(self), host, port, ssl=tls, backlog=4096, reuse_address=True
+            )
+        except OSError as error:
+            if error.errno in {98, 48}:
+                raise PortTaken(port=port, flag="--port", what=host) from None
+            raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        self.port = self._bound.sockets[0].getsockname()[1]
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections, let every open one end with its current answer."""
+        self.draining = True
+        if self._bound is not None:
+            self._bound.close()
+        for connection in self.connections():
+            connection.retire()
+
+    def connections(self) -> list[Connection]:
+        """Return the connections that came in through this port."""
+        return [c for c in self.server.connections if c.listener is self]
+
+    async def drain(self, *, seconds: float) -> None:
+        """Stop accepting, wait for the open answers, then cut what is left."""
+        self.stop_accepting()
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + seconds
+        while self.connections() and loop.time() < limit:  # noqa: ASYNC110 - a poll at shutdown needs no event
+            await asyncio.sleep(0.01)
+        for connection in self.connections():
+            if connection.transport is not None:
+                connection.transport.abort()
+
+
+class Server:
+    """The set of listeners of a process; an async context that owns their tasks and their clock."""
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self.listeners: list[Listener] = []
+        self.date_line = _date_line()
+        self.now: Callable[[], float] = lambda: 0.0
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        self.now = asyncio.get_running_loop().time
+        await self._tasks.__aenter__()
+        self._housekeeper = self._tasks.create_task(self._keep_house())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._housekeeper.cancel()
+        for listener in self.listeners:
+            listener.stop_accepting()
+        for connection in list(self.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    async def listen(
+        self,
+        handler: Handler,
+        *,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        fault: Fault = plain_fault,
+    ) -> Listener:
+        """Serve the handler on one more port (0: the kernel chooses)."""
+        listener = Listener(self, handler=handler, fault=fault, limits=limits or Limits())
+        await listener.bind(host=host, port=port, tls=tls)
+        self.listeners.append(listener)
+        return listener
+
+    def spawn(self, answer: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run an awaited answer in the server's task group."""
+        return self._tasks.create_task(answer)
+
+    async def drain(self, *, seconds: float) -> None:
+        """Drain every listener, together within the time."""
+        async with asyncio.TaskGroup() as group:
+            for listener in self.listeners:
+                group.create_task(listener.drain(seconds=seconds))
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            self.date_line = _date_line()
+            now = self.now()
+            for connection in list(self.connections):
+                connection.expire(now)
+
+
+def _date_line() -> bytes:
+    return f"date: {formatdate(usegmt=True)}\r\n".encode()

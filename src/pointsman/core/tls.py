@@ -1,0 +1,113 @@
+"""TLS for our servers: a certificate from a folder (`tls.crt`, `tls.key`, as a mounted Secret has) or self-signed.
+
+A context lives as long as its listener. New certificates are loaded into the *same* context, so handshakes that begin
+afterwards use them and nothing that is open notices. They are tried on a spare context first: a half-written pair must
+never replace a good one.
+"""
+
+import datetime as dt
+import ipaddress
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from pointsman.core.errors import UserError
+
+_YEARS = 10
+_VERSIONS = {
+    "VersionTLS10": ssl.TLSVersion.TLSv1,
+    "VersionTLS11": ssl.TLSVersion.TLSv1_1,
+    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
+}
+
+
+def server_context(
+    *, alpn: tuple[str, ...] = ("h2",), min_version: str = "", cipher_suites: str = ""
+) -> ssl.SSLContext:
+    """Return a context without a certificate. Version and cipher names are Go's, as llm-d's flags take them.
+
+    Raises UserError when a name is unknown.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(list(alpn))
+    if min_version:
+        if min_version not in _VERSIONS:
+            raise UserError(f"--tls-min-version {min_version!r} is unknown: use one of {', '.join(_VERSIONS)}")
+        context.minimum_version = _VERSIONS[min_version]
+    if cipher_suites:
+        try:
+            context.set_ciphers(":".join(_openssl_name(name) for name in cipher_suites.split(",")))
+        except ssl.SSLError:
+            raise UserError(
+                f"--tls-cipher-suites {cipher_suites!r} names a suite that OpenSSL does not know: use Go's names of "
+                "TLS 1.2 suites, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, with commas between"
+            ) from None
+    return context
+
+
+def load_folder(context: ssl.SSLContext, folder: Path) -> None:
+    """Take `tls.crt` and `tls.key` of the folder into use.
+
+    Raises UserError, and leaves the context as it was, when they are missing or do not belong together.
+    """
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        raise UserError(
+            f"--cert-path {folder}: tls.crt and tls.key cannot be used ({reason}): both must be there, in PEM, and "
+            "belong together"
+        ) from None
+
+
+def load_self_signed(context: ssl.SSLContext) -> None:
+    """Make a certificate for this host and take it into use; it touches the disk only for the moment of loading."""
+    certificate, key = self_signed()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tls.crt").write_bytes(certificate)
+        (Path(folder) / "tls.key").write_bytes(key)
+        load_folder(context, Path(folder))
+
+
+def self_signed() -> tuple[bytes, bytes]:
+    """Return certificate and key in PEM, for loopback and this host's name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Inference Ext")])
+    now = dt.datetime.now(dt.UTC)
+    names = [
+        x509.DNSName("localhost"),
+        x509.DNSName(socket.gethostname()),
+        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+        x509.IPAddress(ipaddress.ip_address("::1")),
+    ]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))  # clocks differ
+        .not_valid_after(now + dt.timedelta(days=365 * _YEARS))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return (
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+
+
+def _openssl_name(name: str) -> str:
+    """Return OpenSSL's name of a TLS 1.2 suite: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 → ECDHE-RSA-AES128-GCM-SHA256."""
+    short = name.strip().removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES")
+    return short.replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305").replace("_", "-").removeprefix("RSA-")

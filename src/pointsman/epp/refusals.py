@@ -1,0 +1,77 @@
+"""How the picker says no. Each refusal knows its HTTP answer: status, canonical code, and the drop reason header.
+
+    Refusal
+    ├── BadRequest 400           the client's request makes no sense
+    ├── TooLarge 413             … or is larger than we take
+    ├── ResourceExhausted 429    shed: try again later
+    ├── Internal 500
+    └── ServiceUnavailable 503   nobody can serve it
+
+The body is the Go picker's, byte for byte: `inference error: <Code> - <message>`.
+"""
+
+from typing import ClassVar
+
+DROPPED_REASON = "x-llm-d-request-dropped-reason"
+
+
+class Refusal(Exception):
+    """The request is answered by us and not forwarded."""
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+
+    def __init__(self, message: str, *, dropped: str = "") -> None:
+        super().__init__(message)
+        self.dropped = dropped
+
+    @property
+    def body(self) -> bytes:
+        """What the client reads."""
+        return f"inference error: {self.code} - {self}".encode()
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """What the answer carries beside its status."""
+        return ((DROPPED_REASON, self.dropped),) if self.dropped else ()
+
+
+class BadRequest(Refusal):
+    """The client has to change its request."""
+
+    status, code = 400, "BadRequest"
+
+
+class TooLarge(Refusal):
+    """The client has to send less."""
+
+    status, code = 413, "RequestEntityTooLarge"
+
+
+class ResourceExhausted(Refusal):
+    """The client may try again later."""
+
+    status, code = 429, "ResourceExhausted"
+
+
+class Internal(Refusal):
+    """We are wrong, or wrongly set up."""
+
+    status, code = 500, "Internal"
+
+
+class ServiceUnavailable(Refusal):
+    """Nobody is there to serve it."""
+
+    status, code = 503, "ServiceUnavailable"
+
+
+def no_candidates() -> Refusal:
+    """Return the refusal for an empty pool, or a subset hint that leaves nobody."""
+    message = "failed to find endpoint candidates for serving the request"
+    return ServiceUnavailable(message, dropped="rejected-no-endpoints")
+
+
+def no_pods() -> Refusal:
+    """Return the refusal for a request without a body when the pool is empty."""
+    return Internal("no pods available in datastore")

@@ -1,0 +1,144 @@
+"""The picker's flags: names, defaults and syntax of the Go picker, so that an existing command line works unchanged.
+
+One frozen dataclass that the command line fills and the server reads. What differs from the Go picker says so in its
+help: health is served on the ext_proc port too unless switched off (Envoy's health check needs it there, and without it
+all traffic bypasses the picker silently when failing open).
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from pointsman.core.durations import Duration
+from pointsman.core.errors import UserError
+
+_QUANTITIES = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that `pointsman epp` can be told."""
+
+    grpc_port: int = 9002
+    "Port of ext_proc."
+    grpc_health_port: int = 9003
+    "Port of gRPC health, in plaintext."
+    metrics_port: int = 9090
+    "Port of /metrics and /debug."
+    host: str = "0.0.0.0"  # noqa: S104 - a pod serves on all addresses; the local stack says 127.0.0.1
+    "Address to listen on."
+
+    endpoints_file: Path | None = None
+    "YAML file with the endpoints, watched (file discovery without a configuration file)."
+    config_file: Path | None = None
+    "EndpointPickerConfig file."
+    config_text: str = ""
+    "EndpointPickerConfig as text; not together with --config-file."
+    pool_name: str = ""
+    "InferencePool to serve (Kubernetes discovery)."
+    pool_namespace: str = ""
+    pool_group: str = "inference.networking.k8s.io"
+    endpoint_selector: str = ""
+    "Label selector of model-server pods (Kubernetes discovery without a pool)."
+
+    secure_serving: bool = True
+    "Serve ext_proc over TLS (ALPN h2)."
+    cert_path: Path | None = None
+    "Folder with tls.crt and tls.key; without it a self-signed certificate is made."
+    enable_cert_reload: bool = False
+    "Take new certificates from --cert-path into use when they change."
+    tls_min_version: str = ""
+    "VersionTLS10 … VersionTLS13."
+    tls_cipher_suites: str = ""
+    "Go's names of TLS 1.2 suites, with commas between."
+    health_checking: bool = True
+    "Serve gRPC health on the ext_proc port too (the Go picker's default is false)."
+
+    drain_timeout: Duration = 30.0
+    "After SIGTERM: not ready at once, but serving for this long, or until every peer has left."
+    grpc_max_recv_msg_size: str = ""
+    "Largest ext_proc message, as a quantity such as 10MiB (default 4MiB)."
+    max_body: str = "64MiB"
+    "Largest request body; more is answered with 413."
+
+    disable_endpoint_subset_filter: bool = False
+    "Ignore the proxy's subset hint."
+
+    # Taken because existing manifests set them; `without_effect` names those that were set in vain.
+    emit_endpoint_scores: bool = False
+    ha_enable_leader_election: bool = False
+    grpc_max_send_msg_size: str = ""
+    refresh_metrics_interval: Duration = 0.05
+    refresh_prometheus_metrics_interval: Duration = 5.0
+    metrics_staleness_threshold: Duration = 2.0
+    metrics_endpoint_auth: bool = True
+    metrics_cert_dir: str = ""
+    metrics_client_ca_file: str = ""
+    endpoint_target_ports: str = ""
+    enable_pprof: bool = True
+    enable_grpc_stream_metrics: bool = False
+    tracing: bool = True
+    allow_experimental_plugins: bool = False
+    zap_log_level: str = ""
+    zap_devel: bool = True
+    zap_stacktrace_level: str = ""
+    zap_time_encoding: str = ""
+
+    verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
+    "Log verbosity: 2 default, 3 verbose, 4 debug, 5 trace."
+    zap_encoder: Literal["json", "console"] = "console"
+    "Log format."
+
+    def check(self) -> None:
+        """Refuse what cannot work before anything is started."""
+        ports = {"--grpc-port": self.grpc_port, "--grpc-health-port": self.grpc_health_port}
+        for flag, port in (*ports.items(), ("--metrics-port", self.metrics_port)):
+            if not 0 <= port <= 65_535:
+                raise UserError(f"{flag} {port} is not a port: choose one from 1 to 65535 (0 lets the system choose)")
+        used = [port for port in (self.grpc_port, self.grpc_health_port, self.metrics_port) if port]
+        if len(set(used)) < len(used):
+            raise UserError("--grpc-port, --grpc-health-port and --metrics-port must differ: change one of them")
+        if self.enable_cert_reload and self.cert_path is None:
+            raise UserError("--enable-cert-reload watches --cert-path: name that folder too")
+        if self.config_file and self.config_text:
+            raise UserError("--config-file and --config-text exclude each other: give one")
+        for flag, value in (("--pool-name", self.pool_name), ("--endpoint-selector", self.endpoint_selector)):
+            if value:
+                raise UserError(
+                    f"{flag} needs Kubernetes discovery, which this version does not have yet: list the endpoints in a "
+                    "file and name it with --endpoints-file"
+                )
+
+    def without_effect(self) -> list[str]:
+        """Return the flags that were set to something and change nothing in this version."""
+        names = [field.name for field in fields(self)]
+        inert = names[names.index("emit_endpoint_scores") : names.index("verbosity")]
+        defaults = Settings()
+        changed = [name for name in inert if getattr(self, name) != getattr(defaults, name)]
+        return [f"--{name.replace('_', '-')}" for name in changed]
+
+    @property
+    def message_bytes(self) -> int:
+        """The largest ext_proc message in bytes."""
+        text = self.grpc_max_recv_msg_size
+        return parse_quantity(text, flag="--grpc-max-recv-msg-size") if text else 4 << 20
+
+    @property
+    def body_bytes(self) -> int:
+        """The largest request body in bytes."""
+        return parse_quantity(self.max_body, flag="--max-body")
+
+
+def parse_quantity(text: str, *, flag: str) -> int:
+    """Return the bytes of `4MiB`, `10MB`, `64Ki`, `1000`.
+
+    Raises UserError naming the flag.
+    """
+    digits = text.strip().removesuffix("B").rstrip("iKkMG")
+    unit = text.strip().removesuffix("B")[len(digits) :].replace("K", "k" if "i" not in text else "K")
+    if not digits.isdigit() or unit not in _QUANTITIES or not int(digits):
+        raise UserError(f"{flag} {text!r} is not a size: write a number with a unit, such as 10MiB or 25MB")
+    return int(digits) * _QUANTITIES[unit]

@@ -1,0 +1,1 @@
+"""Who the endpoints are: one module per place that can tell."""

@@ -1,0 +1,20 @@
+"""Where something listens. The one spelling of `ip:port`, for Envoy, the picker and people alike."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, order=True)
+class Address:
+    """An IP address and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def socket_address(address: Address) -> dict[str, Any]:
+    """Return the address as Envoy writes it."""
+    return {"socket_address": {"address": address.host, "port_value": address.port}}

@@ -1,0 +1,43 @@
+"""What a gateway is made of, in our words: the input of the Envoy renderer.
+
+Two names travel between Envoy and the picker and must be spelled alike everywhere: the metadata namespace
+`envoy.lb` and the keys of the endpoint picker protocol. They are defined here once.
+
+Times are what a request may feel. A picker that hangs is noticed by HTTP/2 keepalive after at most
+`keepalive_interval + keepalive_timeout`; one that is away by the health check after `health_interval`. Neither
+limits how long an answer may take: language models stream for minutes.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pointsman.render.addresses import Address
+
+FailureMode = Literal["FailClose", "FailOpen"]
+
+NAMESPACE = "envoy.lb"
+DESTINATION = "x-gateway-destination-endpoint"
+SERVED = "x-gateway-destination-endpoint-served"
+SUBSET = "x-gateway-destination-endpoint-subset"
+EXTERNAL_PROCESSOR = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    """One Envoy in front of one pool of model servers."""
+
+    listen: Address
+    admin: Address
+    pickers: tuple[Address, ...]
+    endpoints_file: str
+    picker_tls: bool = True
+    failure_mode: FailureMode = "FailClose"
+    message_timeout: float = 10.0
+    keepalive_interval: float = 1.0
+    keepalive_timeout: float = 2.0
+    health_interval: float = 1.0
+    health_timeout: float = 2.0
+    idle_timeout: float = 3600.0
+    retries: int = 3
+    retry_buffer_bytes: int = 16 << 20
+    """Bodies up to this size can be sent again to the next endpoint; larger ones are tried once."""

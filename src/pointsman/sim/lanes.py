@@ -1,0 +1,131 @@
+"""The engine without a shared step: every running sequence has its own lane and its own next deadline.
+
+This is how llm-d-inference-sim behaves: a sequence takes its time to first token, then its time between tokens,
+whatever the others do (but for the load factor). Deadlines are absolute: a token is due one gap after the token
+before was *due*, not after it was sent, so a late wake-up delays one token and not all that follow.
+Where the gap is zero a whole sequence is one step.
+"""
+
+import heapq
+from itertools import count
+
+from pointsman.sim.chance import Chance
+from pointsman.sim.engine import ABORTED, DONE, RUNNING, WAITING, Books, EngineConfig, Hasher, Seq, Step, Work
+from pointsman.sim.latency import Batch, PacedModel
+
+
+class LaneEngine:
+    """Sequences paced one by one."""
+
+    def __init__(
+        self, config: EngineConfig, *, latency: PacedModel, hasher: Hasher | None = None, events: bool = False
+    ) -> None:
+        self.config = config
+        self.latency = latency
+        self.books = Books(config, hasher=hasher, events=events)
+        self._due: list[tuple[float, int, int, Seq]] = []  # deadline, tie-break, admission it was set for
+        self._ties = count()
+
+    def submit(self, work: Work, *, now: float) -> Seq:
+        """Queue the work, and start it if there is room."""
+        seq = self.books.enqueue(work, now=now, chance=Chance(self.config.seed, work.id, "latency"))
+        self._admit(now)
+        return seq
+
+    def abort(self, seq: Seq, *, now: float) -> None:
+        """Forget the sequence wherever it is; its room is free at once."""
+        if seq.state == RUNNING:
+            self.books.leave(seq, state=ABORTED)
+            self._admit(now)
+        elif seq.state == WAITING:
+            self.books.waiting.remove(seq)
+            seq.state = ABORTED
+        seq.finished_at = now
+
+    @property
+    def next_wake(self) -> float | None:
+        """When the next token is due."""
+        due = self._due
+        while due and (due[0][3].state != RUNNING or due[0][3].admission != due[0][2]):
+            heapq.heappop(due)  # aborted or preempted meanwhile
+        return due[0][0] if due else None
+
+    def advance(self, now: float) -> list[Step]:
+        """Return the tokens due up to now, in the order of their deadlines."""
+        steps: list[Step] = []
+        due = self._due
+        while due and due[0][0] <= now:
+            deadline, _, admission, seq = heapq.heappop(due)
+            if seq.state == RUNNING and seq.admission == admission:
+                steps.append(self._emit(seq, deadline))
+        return steps
+
+    def _emit(self, seq: Seq, at: float) -> Step:
+        joined = seq.joined != seq.admission
+        seq.joined = seq.admission
+        gap = at - seq.last_token_at
+        left = seq.work.output_tokens - seq.generated
+        tokens = left if self._instant() else min(left, 1)
+        computed = seq.tokens
+        seq.generated += tokens
+        seq.computed = computed
+        if seq.first_token_at < 0:
+            seq.first_token_at = at
+        seq.last_token_at = at
+        done = seq.generated >= seq.work.output_tokens
+        if done:
+            seq.finished_at = at
+            self.books.leave(seq, state=DONE)
+            self._admit(at)
+        else:
+            self._continue(seq, at)
+        marked = (seq,)
+        return Step(at, marked, tokens, gap, marked if joined else (), marked if done else (), tokens)
+
+    def _instant(self) -> bool:
+        # Blocks must grow one by one where they are limited; otherwise a zero gap needs no step per token.
+        return self.latency.steady == 0.0 and self.books.pool is None
+
+    def _continue(self, seq: Seq, at: float) -> None:
+        if self.books.pool is not None and not self._grow(seq):
+            return
+        steady = self.latency.steady
+        if steady is None:
+            steady = self.latency.step_time(Batch(decode_seqs=1, running=len(self.books.running), chance=seq.chance))
+        heapq.heappush(self._due, (at + steady, next(self._ties), seq.admission, seq))
+
+    def _grow(self, seq: Seq) -> bool:
+        """Find room for one more token, at the cost of those that came last; False if that was the sequence itself."""
+        books = self.books
+        while not books.grow(seq, upto=seq.tokens):
+            victim = max(books.running, key=lambda s: (s.order[0], s.admission))
+            books.preempt(victim)
+            if victim is seq:
+                return False
+        books.cache(seq, computed=seq.tokens - 1)
+        seq.computed = seq.tokens - 1
+        return True
+
+    def _admit(self, now: float) -> None:
+        books = self.books
+        while books.waiting:
+            index = books.next_waiting()
+            if index is None:
+                return
+            seq = books.waiting[index]
+            hits = books.lookup(seq)
+            if not books.claim(seq, hits=hits, upto=seq.tokens):
+                return
+            books.admit(index, now=now)
+            books.cache(seq, computed=seq.tokens)
+            self._start(seq, now)
+
+    def _start(self, seq: Seq, now: float) -> None:
+        batch = Batch(
+            prefill_tokens=seq.tokens - seq.computed,
+            running=len(self.books.running),
+            remote_tokens=seq.work.remote_tokens,
+            chance=seq.chance,
+        )
+        when = now + self.latency.step_time(batch)
+        heapq.heappush(self._due, (when, next(self._ties), seq.admission, seq))

@@ -1,0 +1,170 @@
+"""The decisions in Envoy's bootstrap document that cost requests when they are lost.
+
+That Envoy accepts the document and obeys it is proved in tests/envoy; here the official protobuf classes check the
+spelling of every field, and each test names one consequence.
+"""
+
+import copy
+import importlib
+import json
+from typing import Any
+
+import pytest
+from envoy.config.bootstrap.v3 import bootstrap_pb2  # type: ignore[import-untyped]  # xds-protos ships no types
+from google.protobuf import json_format
+
+from pointsman.render.addresses import Address
+from pointsman.render.envoy import bootstrap
+from pointsman.render.gateway import FailureMode, Gateway
+
+# Registers the messages that the document packs into `Any`.
+for _module in (
+    "access_loggers.filters.cel.v3.cel",
+    "access_loggers.stream.v3.stream",
+    "bootstrap.internal_listener.v3.internal_listener",
+    "filters.http.ext_proc.v3.ext_proc",
+    "filters.http.header_mutation.v3.header_mutation",
+    "filters.http.router.v3.router",
+    "filters.network.http_connection_manager.v3.http_connection_manager",
+    "load_balancing_policies.override_host.v3.override_host",
+    "load_balancing_policies.round_robin.v3.round_robin",
+    "load_balancing_policies.subset.v3.subset",
+    "retry.host.previous_hosts.v3.previous_hosts",
+    "transport_sockets.internal_upstream.v3.internal_upstream",
+    "transport_sockets.raw_buffer.v3.raw_buffer",
+    "transport_sockets.tls.v3.tls",
+    "upstreams.http.v3.http_protocol_options",
+):
+    importlib.import_module(f"envoy.extensions.{_module}_pb2")
+
+MODES: tuple[FailureMode, ...] = ("FailClose", "FailOpen")
+
+
+def gateway(**changes: Any) -> Gateway:
+    basis: dict[str, Any] = {
+        "listen": Address("127.0.0.1", 8080),
+        "admin": Address("127.0.0.1", 19000),
+        "pickers": (Address("127.0.0.1", 9002),),
+        "endpoints_file": "/state/endpoints.json",
+    }
+    return Gateway(**basis | changes)
+
+
+def managers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        listener["name"]: listener["filter_chains"][0]["filters"][0]["typed_config"]
+        for listener in document["static_resources"]["listeners"]
+    }
+
+
+def cluster(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(c for c in document["static_resources"]["clusters"] if c["name"] == name)
+    return found
+
+
+def ext_proc(document: dict[str, Any]) -> dict[str, Any]:
+    for manager in managers(document).values():
+        for item in manager["http_filters"]:
+            if item["name"] == "envoy.filters.http.ext_proc":
+                config: dict[str, Any] = item["typed_config"]
+                return config
+    raise AssertionError("nobody asks the picker")
+
+
+def override_host(document: dict[str, Any]) -> dict[str, Any]:
+    policy = cluster(document, "model-servers")["load_balancing_policy"]["policies"][0]
+    config: dict[str, Any] = policy["typed_extension_config"]["typed_config"]
+    return config
+
+
+@pytest.mark.parametrize("tls", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_field_exists_in_the_official_classes(mode: FailureMode, tls: bool) -> None:
+    document = copy.deepcopy(bootstrap(gateway(failure_mode=mode, picker_tls=tls)))
+    del override_host(document)["selected_host_key"]  # younger than xds-protos; Envoy itself checks it in tests/envoy
+    json_format.ParseDict(json.loads(json.dumps(document)), bootstrap_pb2.Bootstrap())
+
+
+def test_fail_close_sends_everything_through_the_picker() -> None:
+    modes = ext_proc(bootstrap(gateway()))["processing_mode"]
+    assert modes == {
+        "request_header_mode": "SEND",
+        "request_body_mode": "FULL_DUPLEX_STREAMED",
+        "request_trailer_mode": "SEND",
+        "response_header_mode": "SEND",
+        "response_body_mode": "FULL_DUPLEX_STREAMED",
+        "response_trailer_mode": "SEND",
+    }
+
+
+def test_fail_open_keeps_the_answer_out_of_the_pickers_hands() -> None:
+    modes = ext_proc(bootstrap(gateway(failure_mode="FailOpen")))["processing_mode"]
+    assert (modes["response_body_mode"], modes["response_trailer_mode"]) == ("NONE", "SKIP")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pick_travels_as_metadata_and_the_served_endpoint_travels_back(mode: FailureMode) -> None:
+    document = bootstrap(gateway(failure_mode=mode))
+    options = ext_proc(document)["metadata_options"]
+    assert options["receiving_namespaces"]["untyped"] == ["envoy.lb"]
+    assert options["forwarding_namespaces"]["untyped"] == ["envoy.lb"]
+    config = override_host(document)
+    path = {"key": "envoy.lb", "path": [{"key": "x-gateway-destination-endpoint"}]}
+    assert config["override_host_sources"] == [{"metadata": path}]  # never the header: a client can write that
+    assert config["selected_host_key"]["path"] == [{"key": "x-gateway-destination-endpoint-served"}]
+
+
+@pytest.mark.parametrize(("mode", "policy"), [("FailClose", "subset"), ("FailOpen", "round_robin")])
+def test_only_fail_open_serves_a_pick_that_names_nobody(mode: FailureMode, policy: str) -> None:
+    fallback = override_host(bootstrap(gateway(failure_mode=mode)))["fallback_policy"]["policies"][0]
+    assert fallback["typed_extension_config"]["name"] == f"envoy.load_balancing_policies.{policy}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_forged_headers_are_gone_before_the_picker_is_asked(mode: FailureMode) -> None:
+    chain = next(
+        m["http_filters"]
+        for m in managers(bootstrap(gateway(failure_mode=mode))).values()
+        if len(m["http_filters"]) > 1
+    )
+    assert [item["name"].rsplit(".", 1)[-1] for item in chain] == ["header_mutation", "ext_proc", "router"]
+    removed = [item["remove"] for item in chain[0]["typed_config"]["mutations"]["request_mutations"]]
+    assert "x-gateway-destination-endpoint" in removed
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_route_cuts_a_long_answer_and_every_route_can_send_the_body_again(mode: FailureMode) -> None:
+    document = bootstrap(gateway(failure_mode=mode, retry_buffer_bytes=123))
+    routes = [r for m in managers(document).values() for h in m["route_config"]["virtual_hosts"] for r in h["routes"]]
+    assert {route["route"]["timeout"] for route in routes} == {"0s"}
+    assert {route["request_body_buffer_limit"] for route in routes} == {123}
+
+
+def test_hung_picker_is_bounded_by_keepalive_and_health() -> None:
+    pickers = cluster(bootstrap(gateway(keepalive_interval=0.5, health_interval=2)), "pickers")
+    (options,) = pickers["typed_extension_protocol_options"].values()
+    assert options["explicit_http_config"]["http2_protocol_options"]["connection_keepalive"]["interval"] == "0.5s"
+    (check,) = pickers["health_checks"]
+    assert (check["interval"], check["no_traffic_interval"]) == ("2s", "2s")
+    assert pickers["common_lb_config"]["healthy_panic_threshold"] == {"value": 0}
+
+
+def test_several_pickers_share_the_cluster_and_plaintext_has_no_transport_socket() -> None:
+    two = (Address("127.0.0.1", 9002), Address("127.0.0.1", 9102))
+    pickers = cluster(bootstrap(gateway(pickers=two, picker_tls=False)), "pickers")
+    assert len(pickers["load_assignment"]["endpoints"][0]["lb_endpoints"]) == 2
+    assert "transport_socket" not in pickers
+
+
+def test_second_attempt_goes_around_the_picker() -> None:
+    document = bootstrap(gateway(failure_mode="FailOpen"))
+    inner = managers(document)["asks-the-picker"]
+    around, ask = inner["route_config"]["virtual_hosts"][0]["routes"]
+    assert around["match"]["headers"][0]["range_match"]["start"] == 2
+    assert around["typed_per_filter_config"]["envoy.filters.http.ext_proc"]["disabled"]
+    assert "typed_per_filter_config" not in ask
+    (mapper,) = inner["local_reply_config"]["mappers"]
+    marker = mapper["headers_to_add"][0]["header"]["key"]
+    (outer_route,) = managers(document)["gateway"]["route_config"]["virtual_hosts"][0]["routes"]
+    assert outer_route["route"]["retry_policy"]["retriable_headers"][0]["name"] == marker
+    assert all(marker in route["response_headers_to_remove"] for route in (around, ask, outer_route))

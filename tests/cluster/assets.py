@@ -103,9 +103,7 @@ def _download(url: str, cache: Path, *, digest: str) -> Path:
 
 
 def _build(tools: Path, environment: Mapping[str, str]) -> Path:
-    run = subprocess.run(
-        [tools / "build"], stdout=subprocess.PIPE, text=True, env=dict(environment), check=False
-    )
+    run = subprocess.run([tools / "build"], stdout=subprocess.PIPE, text=True, env=dict(environment), check=False)
     if run.returncode:
         raise Missing(f"tools/kube/build failed with {run.returncode}; {HOW}")
     return Path(run.stdout.strip().splitlines()[-1])

@@ -50,8 +50,7 @@ class ControlPlane:
     def complete(self) -> bool:
         """Tell whether there are controllers, a scheduler and Pods."""
         return all(
-            self.assets.find(name)
-            for name in ("kube-controller-manager", "kube-scheduler", "kwok", "kwok.yaml")
+            self.assets.find(name) for name in ("kube-controller-manager", "kube-scheduler", "kwok", "kwok.yaml")
         )
 
     def start(self) -> None:
@@ -142,9 +141,7 @@ class ControlPlane:
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "contexts": [
-                {"name": "test", "context": {"cluster": "test", "user": user, "namespace": "default"}}
-            ],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user, "namespace": "default"}}],
             "clusters": [{"name": "test", "cluster": cluster}],
             "users": [{"name": user, "user": {"token": self.tokens[user]}}],
         }

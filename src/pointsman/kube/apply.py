@@ -116,9 +116,7 @@ class Applier:
         wanted = self._address(owner, desired, kinds=watched)
         observed = await self._observe(owner, wanted, kinds=watched)
         written, deleted = [], []
-        for action in plan(
-            wanted, observed, owner=owner, ownership=self._ownership, settled=self._is_settled
-        ):
+        for action in plan(wanted, observed, owner=owner, ownership=self._ownership, settled=self._is_settled):
             if isinstance(action, Write):
                 await self._write(action)
                 written.append((action.kind, action.key))
@@ -136,9 +134,7 @@ class Applier:
     async def status(self, kind: Kind, document: Object, status: Mapping[str, Any]) -> bool:
         """Apply the status of a document; False when it was so already."""
         identity = {
-            name: document["metadata"][name]
-            for name in ("name", "namespace", "uid")
-            if name in document["metadata"]
+            name: document["metadata"][name] for name in ("name", "namespace", "uid") if name in document["metadata"]
         }
         wanted: Object = {
             "apiVersion": kind.api_version,
@@ -178,17 +174,13 @@ class Applier:
         if names or "deletionTimestamp" not in answer["metadata"]:
             self._take(kind, answer)
 
-    def _address(
-        self, owner: Owner, desired: Sequence[Object], *, kinds: Sequence[Kind]
-    ) -> dict[Address, Object]:
+    def _address(self, owner: Owner, desired: Sequence[Object], *, kinds: Sequence[Kind]) -> dict[Address, Object]:
         names = {(kind.api_version, kind.kind): kind for kind in kinds}
         wanted: dict[Address, Object] = {}
         for document in desired:
             kind = names.get((document["apiVersion"], document["kind"]))
             if kind is None:
-                raise LookupError(
-                    f"{document['apiVersion']} {document['kind']} is not among the kinds to converge"
-                )
+                raise LookupError(f"{document['apiVersion']} {document['kind']} is not among the kinds to converge")
             wanted[kind, key_of(document)] = stamp(document, owner=owner, ownership=self._ownership)
         return wanted
 
@@ -268,6 +260,4 @@ def _content(live: Object) -> bytes:
         for name, value in live["metadata"].items()
         if name not in {"managedFields", "resourceVersion", "generation"}
     }
-    return _digest(
-        {**{name: value for name, value in live.items() if name != "status"}, "metadata": metadata}
-    )
+    return _digest({**{name: value for name, value in live.items() if name != "status"}, "metadata": metadata})

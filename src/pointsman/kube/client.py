@@ -92,9 +92,7 @@ class Client:
     ) -> Object:
         """Patch one object or its subresource and return it as it is now."""
         path = kind.path(key.namespace, key.name, subresource=subresource)
-        answer = await self.request(
-            "PATCH", path, body=body, parameters=parameters, content_type=PATCHES[how]
-        )
+        answer = await self.request("PATCH", path, body=body, parameters=parameters, content_type=PATCHES[how])
         return _document(answer)
 
     async def delete(self, kind: Kind, key: Key, *, uid: str = "", propagation: str = "Background") -> None:
@@ -121,9 +119,7 @@ class Client:
             if self._fence is not None and method in _WRITES:
                 self._fence()
             try:
-                answer = await self._http.request(
-                    method, path, content=content, params=parameters, headers=headers
-                )
+                answer = await self._http.request(method, path, content=content, params=parameters, headers=headers)
             except httpx2.HTTPError as error:
                 raise Unreachable(f"{method} {path}: {error or type(error).__name__}") from error
             self._report(method, answer.status_code)

@@ -23,9 +23,7 @@ from pointsman.core.errors import PointsmanError
 class ApiError(PointsmanError):
     """The API server's own refusal."""
 
-    def __init__(
-        self, message: str, *, code: int, reason: str = "", retry_after: float | None = None
-    ) -> None:
+    def __init__(self, message: str, *, code: int, reason: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason

@@ -42,9 +42,7 @@ class Metrics:
         self.seconds = histogram(
             "controller_runtime_reconcile_time_seconds", "Length of reconciliations", ["controller"]
         )
-        self.workers = gauge(
-            "controller_runtime_max_concurrent_reconciles", "Workers of a controller", ["controller"]
-        )
+        self.workers = gauge("controller_runtime_max_concurrent_reconciles", "Workers of a controller", ["controller"])
         self.active = gauge("controller_runtime_active_workers", "Workers at work", ["controller"])
         self.depth = gauge("workqueue_depth", "Keys in line", queue)
         self.adds = counter("workqueue_adds_total", "Keys that entered the line", queue)
@@ -52,8 +50,6 @@ class Metrics:
         self.worked = histogram("workqueue_work_duration_seconds", "Time in work", queue)
         self.retries = counter("workqueue_retries_total", "Keys sent back after a failure", queue)
         self.unfinished = gauge("workqueue_unfinished_work_seconds", "Summed age of work in progress", queue)
-        self.longest = gauge(
-            "workqueue_longest_running_processor_seconds", "Age of the oldest work in progress", queue
-        )
+        self.longest = gauge("workqueue_longest_running_processor_seconds", "Age of the oldest work in progress", queue)
         self.requests = counter("rest_client_requests_total", "Answers of the API server", ["code", "method"])
         self.leader = gauge("leader_election_master_status", "1 while this replica leads", ["name"])

@@ -119,9 +119,7 @@ class Reflector:
         path = self.source.kind.path(self.source.namespace)
         while True:
             accept = self.source.accept(many=True)
-            page = _PAGES.decode(
-                await self._client.request("GET", path, parameters=parameters, accept=accept)
-            )
+            page = _PAGES.decode(await self._client.request("GET", path, parameters=parameters, accept=accept))
             # bytes() copies: a Raw would keep the whole page alive for one object.
             items += [entry(self.source.kind, bytes(raw)) for raw in page.items]
             if not page.metadata.continue_:

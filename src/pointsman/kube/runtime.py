@@ -55,9 +55,7 @@ class Runtime:
         self.wall = wall
         self._reader = client.observed(self._count)
         self.election = (
-            Election(self._reader, key=lease, identity=identity, terms=terms, wall=wall, rng=rng)
-            if lease
-            else None
+            Election(self._reader, key=lease, identity=identity, terms=terms, wall=wall, rng=rng) if lease else None
         )
         self.client = self._reader.fenced(self.election.check) if self.election else self._reader
         self._stores: dict[Kind, Store] = {}
@@ -158,9 +156,7 @@ class Runtime:
                 self._reader, source=source, store=store, stall=self._stall, rng=self._rng
             )
         elif known.source != source:
-            raise ValueError(
-                f"{source.kind} is already watched as {known.source}: one cache per kind, so one selector"
-            )
+            raise ValueError(f"{source.kind} is already watched as {known.source}: one cache per kind, so one selector")
         return known
 
     def _definition(self, change: Change) -> None:

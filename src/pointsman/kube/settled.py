@@ -82,9 +82,7 @@ def _element(elements: list[Any], told: Any, *, by_key: bool) -> Any:
         return told if told in elements else _MISSING
     for element in elements:
         # A key that we left out was filled in by a default (a port's protocol).
-        if isinstance(element, dict) and all(
-            element.get(name, value) == value for name, value in told.items()
-        ):
+        if isinstance(element, dict) and all(element.get(name, value) == value for name, value in told.items()):
             return element
     return _MISSING
 

@@ -21,9 +21,7 @@ class View:
         item = self._store(kind).get(key)
         return None if item is None else item.read()
 
-    def all(
-        self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> list[Object]:
+    def all(self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None) -> list[Object]:
         """Return the objects of a kind, narrowed by namespace and labels, in the order of their keys."""
         return [item.read() for item in self.entries(kind, namespace=namespace, labels=labels)]
 
@@ -32,11 +30,7 @@ class View:
     ) -> list[Entry]:
         """Return the same, undecoded: metadata is there, `read()` gives the rest."""
         store = self._store(kind)
-        found = (
-            sorted(store, key=lambda item: item.key)
-            if namespace is None
-            else store.find("namespace", namespace)
-        )
+        found = sorted(store, key=lambda item: item.key) if namespace is None else store.find("namespace", namespace)
         return [item for item in found if labels is None or matches(item, labels)]
 
     def find(self, kind: Kind, index: str, value: str) -> list[Entry]:

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from pointsman.core.errors import PointsmanError
 from pointsman.core.logs import get_logger
 from pointsman.kube.backoff import Backoff
-from pointsman.kube.errors import NotLeader, Retry, Stale, Terminal
+from pointsman.kube.errors import NotLeader, Retry, Terminal
 from pointsman.kube.kinds import Key, Kind, Source
 from pointsman.kube.metrics import Metrics
 from pointsman.kube.ownership import Ownership, owner_uids
@@ -158,7 +159,7 @@ class Work:
             log.warning("gave up until it changes", why=str(error))
             return "error"
         except NotLeader:
-            self.queue.add(key)  # stands in line until some replica's next term
+            self.queue.add_later(key, delay=1.0)  # by then this work is cancelled, or the lease is back
             return "requeue"
         except Exception as error:
             return self._failed(key, error)
@@ -181,13 +182,13 @@ class Work:
         if isinstance(error, TimeoutError):
             self._metrics.timeouts.labels(self.controller.name).inc()
         self._metrics.errors.labels(self.controller.name).inc()
-        # Writing on an old version is how two writers meet, not a fault: no traceback.
+        # A traceback helps with our own mistakes only; what the cluster answered says all in its message.
         log.warning(
             "reconcile failed",
             why=str(error) or type(error).__name__,
             failures=self.queue.failures(key),
             again_in=round(delay, 3),
-            exc_info=None if isinstance(error, Stale | TimeoutError) else error,
+            exc_info=None if isinstance(error, PointsmanError | TimeoutError) else error,
         )
         return "error"
 

@@ -17,8 +17,9 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from prometheus_client import generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
 from pointsman.kube import health
 from pointsman.kube.apply import Applier
@@ -80,7 +81,7 @@ class Runtime:
         self._works.append(work)
         return work
 
-    async def run(self, *, host: str = "", port: int | None = None) -> None:
+    async def run(self, *, host: str = "0.0.0.0", port: int | None = None) -> None:  # noqa: S104 - kubelet asks the Pod's address
         """Run until cancelled; health and metrics are served when a port is given (0: any)."""
         if port is None:
             await self._run()
@@ -94,11 +95,7 @@ class Runtime:
         return {
             "/healthz": lambda: health.text(200, "ok\n"),
             "/readyz": self._ready,
-            "/metrics": lambda: (
-                200,
-                "text/plain; version=0.0.4; charset=utf-8",
-                generate_latest(self.metrics.registry),
-            ),
+            "/metrics": self._scrape,
         }
 
     def problems(self) -> list[str]:
@@ -168,7 +165,10 @@ class Runtime:
     def _absorb(self, item: Entry) -> None:
         self._reflectors[item.kind].absorb(item)
 
-    def _ready(self) -> health.Answer:
+    def _scrape(self) -> Response:
+        return Response(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST.encode())
+
+    def _ready(self) -> Response:
         problems = self.problems()
         return health.text(503, "\n".join((*problems, ""))) if problems else health.text(200, "ok\n")
 

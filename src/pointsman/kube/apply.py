@@ -20,7 +20,7 @@ from pointsman.kube.client import Client
 from pointsman.kube.errors import Conflict, NotFound
 from pointsman.kube.kinds import Key, Kind, Object, key_of
 from pointsman.kube.ownership import Owner, Ownership, claim, holder, stamp
-from pointsman.kube.settled import is_settled
+from pointsman.kube.settled import is_settled, owned_values
 from pointsman.kube.store import Entry, Store, entry
 
 Address = tuple[Kind, Key]
@@ -215,7 +215,10 @@ class Applier:
     def _is_settled(self, address: Address, wanted: Object, live: Object) -> bool:
         if is_settled(wanted, live, manager=self._ownership.manager):
             return True
-        return self._normalised.get(address) == (_digest(wanted), _content(live))
+        return self._normalised.get(address) == (_digest(wanted), self._ours(live))
+
+    def _ours(self, live: Object) -> bytes:
+        return _digest(owned_values(live, manager=self._ownership.manager))
 
     async def _write(self, action: Write) -> None:
         document = action.document
@@ -227,7 +230,7 @@ class Applier:
         self._normalised.pop(address, None)
         if not is_settled(action.document, answer, manager=self._ownership.manager):
             # The server spells a value its own way (1000m as 1): remember that this is what ours becomes.
-            self._normalised[address] = (_digest(action.document), _content(answer))
+            self._normalised[address] = (_digest(action.document), self._ours(answer))
 
     async def _delete(self, action: Delete) -> None:
         self._normalised.pop((action.kind, action.key), None)
@@ -249,15 +252,5 @@ class Applier:
             self._absorb(entry(kind, msgspec.json.encode(answer)))
 
 
-def _digest(document: Object) -> bytes:
+def _digest(document: Any) -> bytes:
     return blake2b(msgspec.json.encode(document, order="sorted"), digest_size=16).digest()
-
-
-def _content(live: Object) -> bytes:
-    """Return a digest of everything but book-keeping and status, which change without concerning us."""
-    metadata = {
-        name: value
-        for name, value in live["metadata"].items()
-        if name not in {"managedFields", "resourceVersion", "generation"}
-    }
-    return _digest({**{name: value for name, value in live.items() if name != "status"}, "metadata": metadata})

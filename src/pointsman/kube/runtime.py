@@ -108,7 +108,7 @@ class Runtime:
 
     async def settled(self) -> None:
         """Wait until every cache has its first list."""
-        for reflector in self._reflectors.values():
+        for reflector in tuple(self._reflectors.values()):
             await reflector.settled.wait()
 
     async def _run(self) -> None:

@@ -37,6 +37,25 @@ def owned_fields(live: Object, *, manager: str, subresource: str = "") -> dict[s
     return None
 
 
+def owned_values(live: Object, *, manager: str) -> Any:
+    """Return the part of the live object that the manager owns: what others change in it does not show here."""
+    return _project(owned_fields(live, manager=manager) or {}, live)
+
+
+def _project(fields: dict[str, Any], live: Any) -> Any:
+    if not fields or any(name.startswith("i:") for name in fields):
+        return live
+    return {name: _project(tree, _child(live, name)) for name, tree in fields.items() if name != "."}
+
+
+def _child(live: Any, name: str) -> Any:
+    how, _, text = name.partition(":")
+    if how == "f":
+        return live.get(text) if isinstance(live, dict) else None
+    found = _element(live, msgspec.json.decode(text), by_key=how == "k") if isinstance(live, list) else _MISSING
+    return None if found is _MISSING else found
+
+
 def _body(desired: Object) -> Object:
     """Return the fields that managers own: what names the object and its type is nobody's."""
     body = {name: value for name, value in desired.items() if name not in {"apiVersion", "kind", "metadata"}}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.kube.settled import is_settled, owned_fields
+from pointsman.kube.settled import is_settled, owned_fields, owned_values
 
 DESIRED: dict[str, Any] = {
     "apiVersion": "v1",
@@ -139,6 +139,20 @@ def test_sets_go_by_value() -> None:
     assert not settled({"metadata": {"name": "x", "finalizers": ["a/c"]}}, live)
     live["metadata"]["finalizers"] = ["other/z"]
     assert not settled({"metadata": {"name": "x", "finalizers": ["a/b"]}}, live)
+
+
+def test_owned_values_show_our_part_only() -> None:
+    before = owned_values(LIVE, manager="us")
+    assert before["f:spec"]["f:ports"]['k:{"port":80,"protocol":"TCP"}']["f:targetPort"] == "http"
+    theirs = copy.deepcopy(LIVE)
+    theirs["metadata"]["labels"]["theirs"] = "2"
+    theirs["spec"]["ports"][0]["name"] = "renamed"
+    assert owned_values(theirs, manager="us") == before
+    ours = copy.deepcopy(LIVE)
+    ours["spec"]["ports"][1]["targetPort"] = 1
+    assert owned_values(ours, manager="us") != before
+    del ours["spec"]["ports"][1]
+    assert owned_values(ours, manager="us") != before
 
 
 def test_true_is_not_one() -> None:

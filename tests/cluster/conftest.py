@@ -4,7 +4,6 @@ All of these tests carry one xdist group, so that one worker runs them and the p
 is no control plane and none can be made, they are skipped with one line that says how to get one.
 """
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ import pytest
 from tests.cluster.assets import Missing, find
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.proxy import Road, road_to
+from tests.cluster.widgets import release_widgets
 
 from pointsman.kube import Client, Key, Kind, connect
-from pointsman.kube.errors import NotFound
 
 HERE = Path(__file__).parent
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
@@ -53,11 +52,8 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     await client.create(NAMESPACE, {"metadata": {"name": name}})
     yield name
-    try:
-        async with asyncio.timeout(10):
-            await client.delete(NAMESPACE, Key("", name))
-    except NotFound:
-        pass
+    await client.delete(NAMESPACE, Key("", name))
+    await release_widgets(client, name)
 
 
 @pytest.fixture

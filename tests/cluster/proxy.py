@@ -33,7 +33,11 @@ class Call:
 
 
 class Cut(Exception):
-    """End the connection here."""
+    """End the connection after these bytes."""
+
+    def __init__(self, rest: bytes = b"") -> None:
+        super().__init__()
+        self.rest = rest
 
 
 Refuse = Callable[[Call], tuple[int, dict[str, str], bytes] | None]
@@ -93,7 +97,7 @@ async def road_to(plane: ControlPlane) -> AsyncIterator[Road]:
                 pass
             finally:
                 road._writers.discard(writer)
-                writer.transport.abort()
+                writer.close()
 
         server = await asyncio.start_server(talk, "127.0.0.1", 0)
         road.server = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -133,8 +137,13 @@ async def _pass_on(
             fields["retry-after"] = answered.headers["retry-after"]
         writer.write(_head(answered.status_code, fields))
         async for piece in _pieces(answered, call):
-            sent = await road.bend(call, piece) if road.bend else piece
-            writer.write(b"%x\r\n%s\r\n" % (len(sent), sent) if sent else b"")
+            try:
+                sent = await road.bend(call, piece) if road.bend else piece
+            except Cut as cut:
+                writer.write(_chunk(cut.rest))
+                await writer.drain()
+                raise
+            writer.write(_chunk(sent))
             await writer.drain()
     writer.write(b"0\r\n\r\n")
     await writer.drain()
@@ -151,6 +160,10 @@ async def _pieces(answered: httpx2.Response, call: Call) -> AsyncIterator[bytes]
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             yield line + b"\n"
+
+
+def _chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(piece), piece) if piece else b""
 
 
 def _head(code: int, fields: dict[str, str]) -> bytes:

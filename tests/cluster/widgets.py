@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pointsman.kube import Client, Key, Kind, Object, Runtime
 from pointsman.kube.errors import NotFound, Stale
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION
+from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, key_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "controller-runtime.md"
 WIDGET = Kind("example.dev", "v1", "Widget", "widgets")
@@ -106,6 +106,16 @@ async def undefine(client: Client) -> None:
         raise AssertionError("the definition is still there")
 
     await eventually(gone)
+
+
+async def release_widgets(client: Client, namespace: str = "") -> None:
+    """Take the finalizers off, so that widgets go away while no operator runs."""
+    try:
+        found = json.loads(await client.request("GET", WIDGET.path(namespace)))["items"]
+        for one in found:
+            await client.patch(WIDGET, key_of(one), {"metadata": {"finalizers": []}}, how="merge")
+    except NotFound:
+        return
 
 
 def widget(namespace: str, name: str, /, *, copies: int = 1, text: str = "hello", **spec: Any) -> Object:

@@ -41,7 +41,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 
 class _Page(msgspec.Struct):
     metadata: _ListMeta
-    items: list[msgspec.Raw] = []
+    items: list[msgspec.Raw] | None = None  # an empty list of metadata comes as null
 
 
 class _Event(msgspec.Struct):
@@ -121,7 +121,7 @@ class Reflector:
             accept = self.source.accept(many=True)
             page = _PAGES.decode(await self._client.request("GET", path, parameters=parameters, accept=accept))
             # bytes() copies: a Raw would keep the whole page alive for one object.
-            items += [entry(self.source.kind, bytes(raw)) for raw in page.items]
+            items += [entry(self.source.kind, bytes(raw)) for raw in page.items or ()]
             if not page.metadata.continue_:
                 break
             parameters["continue"] = page.metadata.continue_

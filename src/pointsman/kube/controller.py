@@ -98,10 +98,15 @@ class Work:
         self.controller = controller
         self._view = view
         self._metrics = metrics
-        self._labels = (controller.name, controller.name)
-        adds = metrics.adds.labels(*self._labels)
-        self.queue: Queue[Key] = Queue(backoff=controller.backoff, on_add=adds.inc)
-        self._gauge()
+        labels = (controller.name, controller.name)
+        # Looking a series up by its labels costs more than the rest of the book-keeping; these are looked up once.
+        self._waited = metrics.waited.labels(*labels)
+        self._worked = metrics.worked.labels(*labels)
+        self._retries = metrics.retries.labels(*labels)
+        self._seconds = metrics.seconds.labels(controller.name)
+        self._active = metrics.active.labels(controller.name)
+        self.queue: Queue[Key] = Queue(backoff=controller.backoff, on_add=metrics.adds.labels(*labels).inc)
+        self._gauge(labels)
 
     def primary(self, change: Change) -> None:
         """Take a change of our own kind."""
@@ -130,21 +135,19 @@ class Work:
     async def _worker(self) -> None:
         while True:
             key, waited = await self.queue.take()
-            self._metrics.waited.labels(*self._labels).observe(waited)
+            self._waited.observe(waited)
             began = asyncio.get_running_loop().time()
-            active = self._metrics.active.labels(self.controller.name)
+            self._active.inc()
             try:
-                with (
-                    active.track_inprogress(),
-                    structlog.contextvars.bound_contextvars(controller=self.controller.name, key=str(key)),
-                ):
+                with structlog.contextvars.bound_contextvars(controller=self.controller.name, key=str(key)):
                     result = await self._attempt(key)
                 self._metrics.reconciles.labels(self.controller.name, result).inc()
             finally:
                 self.queue.done(key)
+                self._active.dec()
                 seconds = asyncio.get_running_loop().time() - began
-                self._metrics.seconds.labels(self.controller.name).observe(seconds)
-                self._metrics.worked.labels(*self._labels).observe(seconds)
+                self._seconds.observe(seconds)
+                self._worked.observe(seconds)
 
     async def _attempt(self, key: Key) -> str:
         """Run the function once and do to the queue what its outcome asks for; returns the result's label."""
@@ -193,15 +196,15 @@ class Work:
         return "error"
 
     def _again(self, key: Key) -> float:
-        self._metrics.retries.labels(*self._labels).inc()
+        self._retries.inc()
         return self.queue.retry(key)
 
-    def _gauge(self) -> None:
+    def _gauge(self, labels: tuple[str, str]) -> None:
         def ages() -> list[float]:
             now = asyncio.get_running_loop().time()
             return [now - began for began in self.queue.working.values()]
 
         self._metrics.workers.labels(self.controller.name).set(self.controller.workers)
-        self._metrics.depth.labels(*self._labels).set_function(lambda: len(self.queue))
-        self._metrics.unfinished.labels(*self._labels).set_function(lambda: sum(ages()))
-        self._metrics.longest.labels(*self._labels).set_function(lambda: max(ages(), default=0.0))
+        self._metrics.depth.labels(*labels).set_function(lambda: len(self.queue))
+        self._metrics.unfinished.labels(*labels).set_function(lambda: sum(ages()))
+        self._metrics.longest.labels(*labels).set_function(lambda: max(ages(), default=0.0))

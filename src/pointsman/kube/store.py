@@ -13,6 +13,7 @@ write enters at once unless the watch has already passed that version, in which 
 (the object may be deleted by now).
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -41,14 +42,6 @@ class Meta(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[Reference, ...] | None = None
     deletion_timestamp: str | None = None
 
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
-
-    @property
-    def version(self) -> int:
-        return int(self.resource_version) if self.resource_version.isdigit() else 0
-
 
 class _Partial(msgspec.Struct, gc=False):
     metadata: Meta
@@ -58,15 +51,18 @@ _PARTIAL = msgspec.json.Decoder(_Partial)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One cached object."""
+    """One cached object: what the cache itself needs, and the bytes for everything else."""
 
     kind: Kind
-    meta: Meta
+    key: Key
+    uid: str
+    version: int
     raw: bytes
 
     @property
-    def key(self) -> Key:
-        return self.meta.key
+    def meta(self) -> Meta:
+        """Return the metadata, decoded anew."""
+        return _PARTIAL.decode(self.raw).metadata
 
     def read(self) -> Object:
         """Return the document, a new one each time."""
@@ -94,22 +90,15 @@ Index = Callable[[Entry], Iterable[str]]
 
 def entry(kind: Kind, raw: bytes) -> Entry:
     """Return the bytes of one object as an entry; raises msgspec.DecodeError when they are not one."""
-    return Entry(kind, _PARTIAL.decode(raw).metadata, raw)
-
-
-def by_namespace(item: Entry) -> Iterable[str]:
-    """Index by namespace."""
-    return (item.meta.namespace,)
+    meta = _PARTIAL.decode(raw).metadata
+    version = int(meta.resource_version) if meta.resource_version.isdigit() else 0
+    # Thousands of objects share few namespaces.
+    return Entry(kind, Key(sys.intern(meta.namespace), meta.name), meta.uid, version, raw)
 
 
 def by_owner(item: Entry) -> Iterable[str]:
     """Index by the uids of the owner references."""
-    return (reference.uid for reference in item.meta.owner_references or ())
-
-
-def by_uid(item: Entry) -> Iterable[str]:
-    """Index by the object's own uid."""
-    return (item.meta.uid,)
+    return [reference.uid for reference in item.meta.owner_references or ()]
 
 
 def by_label(name: str) -> Index:
@@ -122,7 +111,17 @@ def by_label(name: str) -> Index:
     return index
 
 
-DEFAULT_INDEXES: Mapping[str, Index] = {"namespace": by_namespace, "owner": by_owner, "uid": by_uid}
+def by_namespace(item: Entry) -> Iterable[str]:
+    """Index by namespace."""
+    return (item.key.namespace,)
+
+
+def by_uid(item: Entry) -> Iterable[str]:
+    """Index by the object's own uid."""
+    return (item.uid,)
+
+
+DEFAULT_INDEXES: Mapping[str, Index] = {"namespace": by_namespace, "uid": by_uid}
 
 
 class Store:
@@ -132,7 +131,8 @@ class Store:
         self.kind = kind
         self._rules = {**DEFAULT_INDEXES, **(indexes or {})}
         self._entries: dict[Key, Entry] = {}
-        self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in self._rules}
+        # Most values of most indexes have one key (a uid has exactly one); a set for it would be ten times too large.
+        self._indexes: dict[str, dict[str, Key | set[Key]]] = {name: {} for name in self._rules}
         self._seen = 0
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ class Store:
         self._indexes[name] = {}
         for item in self._entries.values():
             for value in rule(item):
-                self._indexes[name].setdefault(value, set()).add(item.key)
+                _enter(self._indexes[name], value, item.key)
 
     def get(self, key: Key) -> Entry | None:
         """Return the entry or None."""
@@ -160,22 +160,23 @@ class Store:
 
     def find(self, index: str, value: str) -> list[Entry]:
         """Return the entries under a value of an index, in the order of their keys."""
-        return [self._entries[key] for key in sorted(self._indexes[index].get(value, ()))]
+        found = self._indexes[index].get(value, set())
+        return [self._entries[key] for key in sorted(found if isinstance(found, set) else (found,))]
 
     def put(self, item: Entry) -> Change | None:
         """Take what the watch says; None when it is no news."""
-        self._seen = max(self._seen, item.meta.version)
+        self._seen = max(self._seen, item.version)
         return self._set(item)
 
     def absorb(self, item: Entry) -> Change | None:
         """Take the answer to a write of our own, unless the watch has already passed it."""
-        return None if item.meta.version <= self._seen else self._set(item)
+        return None if item.version <= self._seen else self._set(item)
 
     def drop(self, item: Entry) -> Change | None:
         """Take the watch's word that the object is gone; None when a newer one is known."""
-        self._seen = max(self._seen, item.meta.version)
+        self._seen = max(self._seen, item.version)
         old = self._entries.get(item.key)
-        if old is None or old.meta.version > item.meta.version:
+        if old is None or (item.version and old.version > item.version):
             return None
         self._unset(old)
         return Change(old, None)
@@ -205,13 +206,14 @@ class Store:
 
     def _set(self, item: Entry) -> Change | None:
         old = self._entries.get(item.key)
-        if old is not None and old.meta.version >= item.meta.version:
+        # A server that does not number its versions (an aggregated one may not) sends 0: everything is news.
+        if old is not None and item.version and old.version >= item.version:
             return None
         return self._swap(item)
 
     def _differs(self, item: Entry) -> bool:
         old = self._entries.get(item.key)
-        return old is None or old.meta.resource_version != item.meta.resource_version
+        return old is None or old.version != item.version or not item.version
 
     def _swap(self, item: Entry) -> Change:
         old = self._entries.get(item.key)
@@ -220,18 +222,30 @@ class Store:
         self._entries[item.key] = item
         for name, rule in self._rules.items():
             for value in rule(item):
-                self._indexes[name].setdefault(value, set()).add(item.key)
+                _enter(self._indexes[name], value, item.key)
         return Change(old, item)
 
     def _unset(self, item: Entry) -> None:
         del self._entries[item.key]
         for name, rule in self._rules.items():
             for value in rule(item):
-                keys = self._indexes[name].get(value)
-                if keys is not None:
-                    keys.discard(item.key)
-                    if not keys:
-                        del self._indexes[name][value]
+                _leave(self._indexes[name], value, item.key)
+
+
+def _enter(index: dict[str, Key | set[Key]], value: str, key: Key) -> None:
+    known = index.setdefault(value, key)
+    if isinstance(known, set):
+        known.add(key)
+    elif known is not key:
+        index[value] = {known, key}
+
+
+def _leave(index: dict[str, Key | set[Key]], value: str, key: Key) -> None:
+    known = index.get(value)
+    if isinstance(known, set):
+        known.discard(key)
+    if not known or known == key:
+        index.pop(value, None)
 
 
 def matches(item: Entry, labels: Mapping[str, Any]) -> bool:

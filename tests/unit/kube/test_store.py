@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pointsman.kube.kinds import Key, Kind
-from pointsman.kube.store import Change, Entry, Store, by_label, entry, matches
+from pointsman.kube.store import Change, Entry, Store, by_label, by_owner, entry, matches
 
 CONFIGMAP = Kind("", "v1", "ConfigMap", "configmaps")
 
@@ -28,9 +28,7 @@ def make(name: str, version: int, *, namespace: str = "a", uid: str = "", **meta
 
 
 def names(changes: list[Change]) -> list[tuple[str | None, ...]]:
-    return [
-        tuple(side.meta.resource_version if side else None for side in (change.old, change.new)) for change in changes
-    ]
+    return [tuple(str(side.version) if side else None for side in (change.old, change.new)) for change in changes]
 
 
 def test_put_tells_what_changed() -> None:
@@ -87,7 +85,7 @@ def test_a_reader_cannot_spoil_the_cache() -> None:
 
 
 def test_indexes_follow_changes() -> None:
-    store = Store(CONFIGMAP, indexes={"app": by_label("app")})
+    store = Store(CONFIGMAP, indexes={"app": by_label("app"), "owner": by_owner})
     store.put(make("x", 1, labels={"app": "one"}, ownerReferences=[{"uid": "u1"}]))
     store.put(make("y", 1, labels={"app": "one"}))
     assert [item.key.name for item in store.find("app", "one")] == ["x", "y"]
@@ -134,7 +132,7 @@ class AgainstDict(RuleBasedStateMachine):
                 assert change.old is not None
                 del self.rebuilt[change.old.key.name]
             else:
-                self.rebuilt[change.new.key.name] = change.new.meta.version
+                self.rebuilt[change.new.key.name] = change.new.version
 
     @rule(name=st.sampled_from("abcdef"), repeats=st.integers(1, 3))
     def put(self, name: str, repeats: int) -> None:
@@ -160,7 +158,7 @@ class AgainstDict(RuleBasedStateMachine):
 
     @invariant()
     def equal(self) -> None:
-        assert {item.key.name: item.meta.version for item in self.store} == self.truth == self.rebuilt
+        assert {item.key.name: item.version for item in self.store} == self.truth == self.rebuilt
         assert {item.key.name for item in self.store.find("namespace", "a")} == set(self.truth)
 
 
@@ -173,4 +171,4 @@ def test_events_in_any_order_end_at_the_newest(versions: list[int]) -> None:
     for version in versions:
         store.put(make("x", version))
     found = store.get(Key("a", "x"))
-    assert found is not None and found.meta.version == 6
+    assert found is not None and found.version == 6

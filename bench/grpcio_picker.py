@@ -17,9 +17,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from envoy.config.core.v3 import base_pb2  # type: ignore[import-untyped]  # xds-protos ships no types
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb  # type: ignore[import-untyped]  # same
-from grpc_health.v1 import (  # type: ignore[import-untyped]  # no types either
+from envoy.config.core.v3 import base_pb2
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from grpc_health.v1 import (
     health,
     health_pb2,
     health_pb2_grpc,

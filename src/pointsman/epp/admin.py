@@ -1,21 +1,20 @@
 """The picker's HTTP port for people and Prometheus: `/metrics`, `/debug/endpoints`, `/debug/decisions`, `/healthz`.
 
-Metrics are read from the picker's own counters when someone asks, so a request costs nothing extra.
+Metrics are made into text when someone asks, so a request costs nothing extra here.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from pointsman.core.http import Request, Response
 from pointsman.epp.director import Director
 from pointsman.epp.health import Health
 from pointsman.epp.listener import Listener
+from pointsman.epp.metrics import Metrics
+from pointsman.epp.metrics_families import Family, Gauge, Labels, names
+from pointsman.epp.pool import Member
 
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -23,14 +22,12 @@ _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 class Admin:
     """Answers on the metrics port."""
 
-    def __init__(self, *, director: Director, health: Health, listener: Listener, bad_files: Callable[[], int]) -> None:
+    def __init__(self, *, director: Director, health: Health, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._director = director
-        self._health = health
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_PickerMetrics(director=director, listener=listener, bad_files=bad_files))
+        self._clock = clock
         self._routes: dict[str, Callable[[Request], Response]] = {
-            "/metrics": lambda _: Response(200, generate_latest(self._registry), _TEXT),
-            "/debug/endpoints": lambda _: _json(self._endpoints()),
+            "/metrics": lambda _: Response(200, metrics.render(), _TEXT),
+            "/debug/endpoints": lambda _: _json({"endpoints": [self._endpoint(m) for m in director.pool.members]}),
             "/debug/decisions": self._decisions,
             "/healthz": lambda _: Response(
                 200 if health.serving else 503, b"ok\n" if health.serving else b"no\n", _TEXT
@@ -47,17 +44,35 @@ class Admin:
             return Response(405, b"only GET is answered here\n", _TEXT)
         return route(request)
 
-    def _endpoints(self) -> dict[str, Any]:
-        rows = [
-            {
-                "name": member.endpoint.name,
-                "address": member.endpoint.target,
-                "inflight": member.inflight,
-                "picks": member.picks,
+    def _endpoint(self, member: Member) -> dict[str, Any]:
+        metrics, view = member.metrics, member.view
+        scraped = None
+        if metrics.updated_at is not None:
+            scraped = {
+                "age_seconds": round(self._clock() - metrics.updated_at, 3),
+                "waiting": metrics.waiting,
+                "running": metrics.running,
+                "kv_usage": metrics.kv_usage,
+                "running_adapters": sorted(metrics.lora.running),
+                "waiting_adapters": sorted(metrics.lora.waiting),
+                "max_adapters": metrics.lora.max_active,
+                "block_tokens": metrics.cache.block_tokens,
+                "blocks": metrics.cache.blocks,
             }
-            for member in self._director.pool.members
-        ]
-        return {"endpoints": rows}
+        return {
+            "name": member.endpoint.name,
+            "namespace": member.endpoint.namespace,
+            "address": member.endpoint.target,
+            "labels": dict(member.endpoint.labels),
+            "inflight": member.inflight,
+            "inflight_tokens": member.tokens,
+            "picks": member.picks,
+            "standing": member.standing.state.value,
+            "ranked_by": {"waiting": view.waiting, "running": view.running, "kv_usage": view.kv_usage},
+            "scraped": scraped,
+            "attributes": dict(member.attributes),
+            "models": sorted(member.models),
+        }
 
     def _decisions(self, request: Request) -> Response:
         wanted = parse_qs(request.query.decode("ascii", "replace")).get("id", [""])[0]
@@ -68,37 +83,36 @@ def _json(document: Any) -> Response:
     return Response(200, json.dumps(document).encode() + b"\n")
 
 
-class _PickerMetrics(Collector):
-    """The picker's counters as Prometheus families."""
-
-    def __init__(self, *, director: Director, listener: Listener, bad_files: Callable[[], int]) -> None:
-        self._director = director
-        self._listener = listener
-        self._bad_files = bad_files
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield every family, read now."""
-        tally, members = self._director.tally, self._director.pool.members
-        yield GaugeMetricFamily("llm_d_epp_ready_endpoints", "Endpoints that can be picked.", value=len(members))
-        inflight = GaugeMetricFamily("pointsman_inflight_requests", "Requests in flight.", labels=["endpoint"])
-        picks = CounterMetricFamily("pointsman_picks", "Requests sent to an endpoint.", labels=["endpoint"])
-        for member in members:
-            inflight.add_metric([member.endpoint.target], member.inflight)
-            picks.add_metric([member.endpoint.target], member.picks)
-        yield inflight
-        yield picks
-        yield _counts("pointsman_refusals", "Requests answered by the picker itself.", "code", tally.refused)
-        yield _counts("pointsman_requests_ended", "Requests by how they ended.", "cause", tally.ended)
-        yield _counts("pointsman_wire_limits", "Limits that a peer hit.", "limit", self._listener.limit_hits)
-        yield GaugeMetricFamily("pointsman_wire_connections", "Open connections.", value=len(self._listener.peers))
-        yield GaugeMetricFamily("pointsman_wire_streams", "Open streams.", value=self._listener.open_streams)
-        bad = CounterMetricFamily("pointsman_bad_files", "Watched files that were refused after a change.")
-        bad.add_metric([], self._bad_files())
-        yield bad
+def picker_families(*, director: Director, listener: Listener, bad_files: Callable[[], int]) -> Iterable[Family]:
+    """Return the families that only we have."""
+    tally, pool = director.tally, director.pool
+    yield Gauge(
+        names("pointsman_inflight_requests", ("endpoint",)),
+        "Requests in flight.",
+        read=lambda: {(member.endpoint.target,): member.inflight for member in pool.members},
+    )
+    yield _counter(
+        "pointsman_picks_total",
+        "Requests sent to an endpoint.",
+        ("endpoint",),
+        lambda: {(member.endpoint.target,): member.picks for member in pool.members},
+    )
+    for name, text, label, counts in (
+        ("pointsman_refusals_total", "Requests answered by the picker itself.", "code", tally.refused),
+        ("pointsman_requests_ended_total", "Requests by how they ended.", "cause", tally.ended),
+        ("pointsman_wire_limits_total", "Limits that a peer hit.", "limit", listener.limit_hits),
+    ):
+        yield _counter(name, text, (label,), _one_label(counts))
+    yield Gauge(names("pointsman_wire_connections", ()), "Open connections.", read=lambda: {(): len(listener.peers)})
+    yield Gauge(names("pointsman_wire_streams", ()), "Open streams.", read=lambda: {(): listener.open_streams})
+    yield _counter(
+        "pointsman_bad_files_total", "Watched files that were refused after a change.", (), lambda: {(): bad_files()}
+    )
 
 
-def _counts(name: str, text: str, label: str, counts: dict[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=[label])
-    for value, count in sorted(counts.items()):
-        family.add_metric([value], count)
-    return family
+def _counter(name: str, text: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]) -> Gauge:
+    return Gauge(names(name, labels), text, read=read, kind="counter")
+
+
+def _one_label(counts: Mapping[str, int]) -> Callable[[], Mapping[Labels, float]]:
+    return lambda: {(value,): count for value, count in sorted(counts.items())}

@@ -76,8 +76,8 @@ _OK_STATUS = b"\x88"  # :status 200 in the static table
 _GRPC_TYPE = b"\x0f\x10" + bytes((len(b"application/grpc"),)) + b"application/grpc"
 _HEADERS = _OK_STATUS + _GRPC_TYPE
 _TRAILERS_OK = _literal(b"grpc-status", b"0")
-_REFUSED_TYPE = b"\x08\x03415" + _literal(b"content-type", b"text/plain")
-_REFUSED_METHOD = b"\x08\x03405" + _literal(b"allow", b"POST")
+_NOT_GRPC = b"\x08\x03415" + _literal(b"content-type", b"text/plain")
+_NOT_GRPC_BODY = b"this port speaks gRPC: Envoy's ext_proc and grpc.health.v1\n"
 
 
 def _trailers(status: Status, message: str) -> bytes:
@@ -97,12 +97,8 @@ class Router:
     def accept(self, connection: Connection, stream: Stream, headers: Block) -> Handler:
         """Return the stream's handler, or answer at once what cannot be served."""
         fields = headers.fields
-        if fields[b":method"] != b"POST":
-            connection.out.start(stream, _REFUSED_METHOD, end=True)
-            return NOBODY
         if not fields.get(b"content-type", b"").startswith(b"application/grpc"):
-            connection.out.start(stream, _REFUSED_TYPE, end=True)
-            return NOBODY
+            return _Misled(connection, stream, head=fields[b":method"] == b"HEAD")
         method = self._methods.get(fields[b":path"])
         if method is None:
             why = f"unknown method {fields[b':path'].decode('ascii', 'replace')}"
@@ -112,6 +108,29 @@ class Router:
         server = ServerStream(connection, stream, max_message=self._limits.message_bytes, gzip=gzip)
         server.call = method(server.push)
         return server
+
+
+class _Misled:
+    """A request that is not gRPC: someone's browser or curl. Answered when it has said all."""
+
+    __slots__ = ("_connection", "_head", "_stream")
+
+    def __init__(self, connection: Connection, stream: Stream, *, head: bool) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._head = head
+
+    def data(self, payload: bytes, *, end: bool) -> None:  # noqa: ARG002 - its content does not matter
+        """Wait for the end."""
+        if end:
+            out = self._connection.out
+            out.start(self._stream, _NOT_GRPC)
+            if not self._head:
+                out.send(self._stream, _NOT_GRPC_BODY)
+            out.finish(self._stream)
+
+    def closed(self) -> None:
+        """Hold nothing."""
 
 
 class ServerStream:
@@ -215,7 +234,7 @@ class ServerStream:
         pack = _PREFIX.pack
         if len(replies) == 1:
             (reply,) = replies
-            out.send(stream, pack(0, len(reply)) + reply)
+            out.send(stream, reply, head=pack(0, len(reply)))
         else:
             out.send(stream, b"".join([part for reply in replies for part in (pack(0, len(reply)), reply)]))
 

@@ -1,9 +1,11 @@
 """Header blocks: decoded once, checked once, remembered.
 
-We announce SETTINGS_HEADER_TABLE_SIZE 0. Once the peer has acknowledged that, its blocks no longer depend on each
-other, so the same bytes always mean the same headers and the whole result (decoded, validated, routed) can be looked up
-by the bytes themselves. Envoy sends one and the same block for every request, which makes HPACK free. Until the
-acknowledgement every block goes through the real decoder, whose table must stay in step.
+A peer that stays for more than a few streams is told SETTINGS_HEADER_TABLE_SIZE 0. Once it has acknowledged that and
+shrunk its table, its blocks no longer depend on each other, so the same bytes always mean the same headers and the
+whole result (decoded, validated) can be looked up by the bytes themselves. Envoy sends one and the same block for every
+request, which makes HPACK free. Until then every block goes through the real decoder, whose table must stay in step. A
+peer that acknowledges and never shrinks (RFC 9113 §4.3.1 would let us hang up; there are such clients) is served, only
+without the cache. Why not in the first SETTINGS: h2spec's generic tests take the default table for granted.
 
 The check is RFC 9113 §8.2–8.3; what fails it is a malformed request, a stream error.
 """
@@ -35,18 +37,17 @@ class Block:
 class HeaderReader:
     """Decoder, validator and cache of one connection."""
 
-    __slots__ = ("_cache", "_decoder", "_stateless")
+    __slots__ = ("_acknowledged", "_cache", "_decoder", "_stateless")
 
     def __init__(self, *, limits: Limits) -> None:
         self._decoder = Decoder(max_header_list_size=limits.header_list_bytes)
         self._cache: dict[bytes, Block] = {}
+        self._acknowledged = False
         self._stateless = False
 
     def acknowledged(self) -> None:
         """Note that the peer has taken our table size of 0 into use."""
-        if not self._stateless:
-            self._stateless = True
-            self._decoder.max_allowed_table_size = 0
+        self._acknowledged = True
 
     def read(self, block: bytes) -> Block:
         """Return the request headers in the block.
@@ -57,6 +58,8 @@ class HeaderReader:
         if known is not None:
             return known
         result = _check(self._decode(block))
+        if not self._stateless and self._acknowledged and not self._decoder.header_table_size:
+            self._stateless = True
         if self._stateless and len(block) <= _CACHE_BLOCK_BYTES:
             if len(self._cache) >= _CACHE_ENTRIES:
                 self._cache.clear()
@@ -73,12 +76,20 @@ class HeaderReader:
         return ""
 
     def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        if self._acknowledged and _grows_table(block):
+            raise ConnectionFault(Code.COMPRESSION_ERROR, "header block: a table larger than we allow")
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
         except OversizedHeaderListError:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "header list too large", limit="header_list_bytes") from None
         except (HPACKError, IndexError, ValueError, UnicodeError) as error:
             raise ConnectionFault(Code.COMPRESSION_ERROR, f"header block: {error}") from None
+
+
+def _grows_table(block: bytes) -> bool:
+    """Return whether the block begins by setting the table's size to anything but 0 (RFC 7541 §6.3)."""
+    sizes = block.lstrip(b"\x20")
+    return bool(sizes) and sizes[0] & 0xE0 == 0x20
 
 
 def _check(fields: list[tuple[bytes, bytes]]) -> Block:

@@ -38,12 +38,16 @@ class Limits:
     stream_errors: Rate = Rate(burst=500, per_second=50)  # each costs us a RST_STREAM
     preface_seconds: float = 10.0
     stalled_seconds: float = 30.0  # how long a peer may leave our bytes unread
+    linger_seconds: float = 1.0  # how long we discard input after our GOAWAY, so that it is not lost to a reset
     connections: int = 1024
     accept_backlog: int = 512
 
 
 class Bucket:
-    """A token bucket that asks the clock only when it is empty, so an honest peer pays one subtraction."""
+    """A token bucket that asks the clock only when it is empty, so an honest peer pays one subtraction.
+
+    Over any time t it lets through at most 2 x burst + t x per_second.
+    """
 
     __slots__ = ("_clock", "_rate", "_since", "_tokens")
 

@@ -22,6 +22,7 @@ class Peer(asyncio.Protocol):
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
         self.connection = Connection(
             accept=listener.router.accept,
             limits=listener.limits,
@@ -49,7 +50,7 @@ class Peer(asyncio.Protocol):
             if out:
                 transport.write(out)
             if self.connection.closing:
-                transport.close()
+                self._close()
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """End every stream."""
@@ -60,15 +61,15 @@ class Peer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop reading from one who does not read."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._closing:
             self._transport.pause_reading()
             self._cancel_timer()
             self._timer = self._listener.loop.call_later(self._listener.limits.stalled_seconds, self._give_up)
 
     def resume_writing(self) -> None:
         """Go on."""
-        self._cancel_timer()
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._closing:
+            self._cancel_timer()
             self._transport.resume_reading()
 
     def abort(self) -> None:
@@ -80,7 +81,20 @@ class Peer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(self.connection.out.take())
             if self.connection.closing:
-                self._transport.close()
+                self._close()
+
+    def _close(self) -> None:
+        """Close so that our last words arrive: closing over unread input would reset the connection under them."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        self._closing = True
+        self._cancel_timer()
+        if transport.can_write_eof():
+            transport.write_eof()
+            self._timer = self._listener.loop.call_later(self._listener.limits.linger_seconds, self.abort)
+        else:
+            transport.close()
 
     def _check_ready(self) -> None:
         if not self.connection.ready:

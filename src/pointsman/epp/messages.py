@@ -10,6 +10,7 @@ A test compares every field, in both directions and with unknown fields, with th
 import enum
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 from pointsman.epp.protobuf import (
     Malformed,
@@ -68,39 +69,109 @@ class BodyMode(enum.IntEnum):
 
 
 class Incoming:
-    """One ProcessingRequest. Metadata and modes, which come rarely, are decoded when asked for."""
+    """One ProcessingRequest. Headers, metadata and modes are decoded when asked for: most messages never are."""
 
-    __slots__ = ("_config", "_data", "_metadata", "body", "end", "headers", "kind")
+    __slots__ = ("_config", "_data", "_headers", "_map", "_metadata", "body", "end", "kind")
 
     def __init__(self, data: bytes, kind: int, metadata: Span | None, config: Span | None) -> None:
         self._data = data
         self._metadata = metadata
         self._config = config
+        self._map: Span | None = None
+        self._headers: dict[str, str] | None = None
         self.kind = kind
-        self.headers: dict[str, str] = {}
         self.body = b""
         self.end = False
 
-    def metadata(self, namespace: str) -> dict[str, Value] | None:
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers or trailers, names in lower case."""
+        if self._headers is None:
+            self._headers = {}
+            if self._map is not None:
+                _read_map(self._data, *self._map, self._headers)
+        return self._headers
+
+    @property
+    def status(self) -> str:
+        """A response's `:status`: Envoy writes it first, so the other headers need not be read for it."""
+        if self._map is not None and self._headers is None:
+            start, _ = self._map
+            if self._data[start + 2 : start + 13] == b"\x0a\x07:status\x1a\x03":
+                return str(self._data[start + 13 : start + 16], "ascii", "replace")
+        return self.headers.get(":status", "")
+
+    def metadata(self, namespace: str) -> Mapping[str, Value] | None:
         """Return one namespace of the metadata context, or None when Envoy sent none."""
         if self._metadata is None:
             return None
-        for number, wire, start, stop in fields(self._data, *self._metadata):
-            if number == 1 and wire == 2:
-                key, value = decode_entry(self._data, start, stop)
-                if key == namespace and value:
-                    return decode_struct(self._data, *value)
-        return None
+        start, stop = self._metadata
+        return _read_namespace(self._data[start:stop], namespace)
 
     def body_modes(self) -> tuple[int, int] | None:
         """Return the request's and the response's body mode; only the first message of a stream carries them."""
         if self._config is None:
             return None
-        modes = [0, 0]
-        for number, wire, start, _ in fields(self._data, *self._config):
-            if number in {1, 2} and wire == 0:
-                modes[number - 1] = read_varint(self._data, start)[0]
-        return modes[0], modes[1]
+        start, stop = self._config
+        return _read_modes(self._data[start:stop])
+
+    def read_rest(self, data: bytes, at: int, stop: int) -> None:
+        """Read the fields of HttpHeaders, HttpTrailers or HttpBody that do not come in Envoy's usual shape."""
+        is_body = self.kind in _BODIES
+        for number, wire, start, end in fields(data, at, stop):
+            if number == 1 and wire == 2:
+                if is_body:
+                    self.body = data[start:end]
+                elif self._map is None:
+                    self._map = (start, end)
+                else:  # protobuf merges a map that comes twice
+                    _read_map(data, start, end, self.headers)
+            elif number == (2 if is_body else 3) and wire == 0:
+                self.end = read_bool(data, start, end)
+
+    def read(self, data: bytes, at: int, stop: int) -> None:
+        """Read HttpHeaders, HttpTrailers or HttpBody: field 1 is what matters in all of them, then comes the end."""
+        if at < stop and data[at] == 0x0A:
+            size = data[at + 1]
+            here = at + 2
+            if size > 0x7F:
+                size, here = read_varint(data, at + 1)
+            at = here + size
+            if at > stop:
+                raise Malformed("field beyond its message")
+            if self.kind in _BODIES:
+                self.body = data[here:at]
+            else:
+                self._map = (here, at)
+        if at != stop:
+            tag = 0x10 if self.kind in _BODIES else 0x18
+            if stop - at == 2 and data[at] == tag and data[at + 1] < 0x80:
+                self.end = data[at + 1] != 0
+            else:
+                self.read_rest(data, at, stop)
+
+
+_BODIES = (Kind.REQUEST_BODY, Kind.RESPONSE_BODY)
+
+
+# Envoy repeats the same few metadata and the same modes over and over, so that what their bytes mean is remembered.
+@lru_cache(maxsize=4096)
+def _read_namespace(data: bytes, namespace: str) -> Mapping[str, Value] | None:
+    for number, wire, start, stop in fields(data, 0, len(data)):
+        if number == 1 and wire == 2:
+            key, value = decode_entry(data, start, stop)
+            if key == namespace and value:
+                return MappingProxyType(decode_struct(data, *value))
+    return None
+
+
+@lru_cache(maxsize=64)
+def _read_modes(data: bytes) -> tuple[int, int]:
+    modes = [0, 0]
+    for number, wire, start, _ in fields(data, 0, len(data)):
+        if number in {1, 2} and wire == 0:
+            modes[number - 1] = read_varint(data, start)[0]
+    return modes[0], modes[1]
 
 
 def decode(data: bytes) -> Incoming:
@@ -126,7 +197,11 @@ def decode(data: bytes) -> Incoming:
             size = data[at]
             at += 1
             if size > 0x7F:
-                size, at = read_varint(data, at - 1)
+                if data[at] < 0x80:  # two bytes: nearly all messages
+                    size += (data[at] << 7) - 0x80
+                    at += 1
+                else:
+                    size, at = read_varint(data, at - 1)
             end = at + size
             if 0x12 <= tag <= 0x3A:
                 if kind == tag >> 3:  # protobuf merges a message that comes twice
@@ -144,28 +219,12 @@ def decode(data: bytes) -> Incoming:
     if at != size_all:
         raise Malformed("field beyond its message")
     message = Incoming(data, kind, metadata, config)
-    if kind in {4, 5}:
-        _read_body(data, start, stop, message)
-    elif kind:
-        _read_headers(data, start, stop, message)
+    if kind:
+        try:
+            message.read(data, start, stop)
+        except IndexError:
+            raise Malformed("truncated message") from None
     return message
-
-
-def _read_body(data: bytes, at: int, stop: int, message: Incoming) -> None:
-    for number, wire, start, end in fields(data, at, stop):
-        if number == 1 and wire == 2:
-            message.body = data[start:end]
-        elif number == 2 and wire == 0:
-            message.end = read_bool(data, start, end)
-
-
-def _read_headers(data: bytes, at: int, stop: int, message: Incoming) -> None:
-    """Read HttpHeaders or HttpTrailers: field 1 is the map in both."""
-    for number, wire, start, end in fields(data, at, stop):
-        if number == 1 and wire == 2:
-            _read_map(data, start, end, message.headers)
-        elif number == 3 and wire == 0:
-            message.end = read_bool(data, start, end)
 
 
 def _read_map(data: bytes, at: int, stop: int, headers: dict[str, str]) -> None:

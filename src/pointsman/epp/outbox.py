@@ -97,25 +97,29 @@ class Outbox:
         if end:
             self._on_end(stream)
 
-    def send(self, stream: Stream, data: bytes) -> None:
-        """Send body bytes, now or when the peer's windows allow.
+    def send(self, stream: Stream, data: bytes, *, head: bytes = b"") -> None:
+        """Send body bytes, `head` before them, now or when the peer's windows allow.
 
         Raises ConnectionFault when the peer lets too much pile up.
         """
-        size = len(data)
+        size = len(head) + len(data)
         if size <= stream.window and size <= self.window and size <= self.peer_frame and stream.pending is None:
             stream.window -= size
             self.window -= size
-            self.frames.append(HEADER.pack(size >> 16, size & 0xFFFF, 0, 0, stream.id) + data)
+            self.frames.append(HEADER.pack(size >> 16, size & 0xFFFF, 0, 0, stream.id) + head)
+            self.frames.append(data)
         elif stream.open:
-            self._hold_back(stream, data)
+            self._hold_back(stream, head + data)
 
-    def finish(self, stream: Stream, block: bytes) -> None:
-        """End the response with trailers, after all that waits for a window."""
+    def finish(self, stream: Stream, block: bytes = b"") -> None:
+        """End the response, with trailers if there are any, after all that waits for a window."""
         if stream.pending:
             stream.trailers = block
             return
-        self.frames.append(frame(Kind.HEADERS, END_HEADERS | END_STREAM, stream.id, block))
+        if block:
+            self.frames.append(frame(Kind.HEADERS, END_HEADERS | END_STREAM, stream.id, block))
+        else:
+            self.frames.append(frame(Kind.DATA, END_STREAM, stream.id))
         self._on_end(stream)
 
     def release(self, stream: Stream) -> None:

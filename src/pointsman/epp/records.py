@@ -1,34 +1,83 @@
 """The last decisions, so that a person can ask why.
 
-Kept by request id in a ring. Written at every pick, so it is cheap: the numbers that the policy saw are copied, nothing
-is formatted until someone reads.
+Kept by request id in a ring, written at every pick. What is kept are references to frozen things that exist anyway, the
+candidates' views and the scores, so a record costs next to nothing until someone reads it. A traced decision has every
+plugin's part as well. Listeners are given each record, for a recording.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pointsman.epp.pool import Member
-from pointsman.epp.request import Decision
+from pointsman.epp.explain import Trace
+from pointsman.epp.request import Request
+from pointsman.epp.scheduler import Outcome
+from pointsman.epp.view import EndpointView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One decision with what it was based on."""
 
-    request_id: str
-    decision: Decision
-    candidates: tuple[tuple[str, int], ...]  # target and requests in flight when it was made
+    request: Request
+    candidates: Sequence[EndpointView]
+    outcome: Outcome | None = None
+    drawn: EndpointView | None = None  # when nothing was decided by
+    trace: Trace | None = None
+
+    @property
+    def picked(self) -> Sequence[EndpointView]:
+        """Whom it was sent to, in order."""
+        if self.outcome is not None:
+            return self.outcome.picked.endpoints
+        return (self.drawn,) if self.drawn is not None else ()
+
+    @property
+    def reason(self) -> str:
+        """Why, in one sentence."""
+        if self.outcome is None:
+            return f"a request without a body: drawn from {len(self.candidates)} endpoints"
+        picked = self.outcome.picked
+        scores = sorted(picked.scores, reverse=True)
+        best = dict(zip([each.target for each in picked.candidates], picked.scores, strict=True))[picked.first.target]
+        ties = scores.count(best)
+        text = f"profile {self.outcome.primary}: score {best:.4g} of {len(scores)} endpoints' {_span(scores)}"
+        return text if ties == 1 else f"{text}, drawn from {ties} that tie"
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as `/debug/decisions` shows it."""
-        return {
-            "request_id": self.request_id,
-            "picked": [member.endpoint.target for member in self.decision.members],
-            "reason": self.decision.reason,
-            "candidates": [{"address": target, "inflight": inflight} for target, inflight in self.candidates],
+        totals: dict[str, float] = {}
+        if self.outcome is not None:
+            picked = self.outcome.picked
+            totals = dict(zip([each.target for each in picked.candidates], picked.scores, strict=True))
+        row: dict[str, Any] = {
+            "request_id": self.request.id,
+            "model": self.request.target_model,
+            "priority": self.request.priority,
+            "picked": [endpoint.target for endpoint in self.picked],
+            "reason": self.reason,
+            "candidates": [_candidate(endpoint, totals) for endpoint in self.candidates],
         }
+        if self.trace is not None:
+            row["explain"] = self.trace.to_json()
+        return row
+
+
+def _span(ordered: Sequence[float]) -> str:
+    return f"{ordered[-1]:.4g}–{ordered[0]:.4g}"
+
+
+def _candidate(endpoint: EndpointView, totals: dict[str, float]) -> dict[str, Any]:
+    return {
+        "address": endpoint.target,
+        "name": endpoint.name,
+        "inflight": endpoint.inflight_requests,
+        "waiting": endpoint.waiting,
+        "running": endpoint.running,
+        "kv_usage": endpoint.kv_usage,
+        "score": totals.get(endpoint.target),
+    }
 
 
 class Records:
@@ -37,13 +86,19 @@ class Records:
     def __init__(self, *, keep: int = 1000) -> None:
         self._keep = keep
         self._ring: OrderedDict[str, Record] = OrderedDict()
+        self._listeners: list[Callable[[Record], None]] = []
 
-    def add(self, request_id: str, decision: Decision, candidates: Sequence[Member]) -> None:
-        """Keep a decision; must be called before its reservation, which changes what the policy saw."""
-        seen = tuple([(member.endpoint.target, member.inflight) for member in candidates])
-        self._ring[request_id] = Record(request_id=request_id, decision=decision, candidates=seen)
+    def listen(self, listener: Callable[[Record], None]) -> None:
+        """Hand every record to a listener as well."""
+        self._listeners.append(listener)
+
+    def add(self, record: Record) -> None:
+        """Keep a record."""
+        self._ring[record.request.id] = record
         if len(self._ring) > self._keep:
             self._ring.popitem(last=False)
+        for listener in self._listeners:
+            listener(record)
 
     def find(self, request_id: str = "") -> list[Record]:
         """Return the decision for one request, or all, newest first."""

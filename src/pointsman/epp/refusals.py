@@ -2,6 +2,7 @@
 
     Refusal
     ├── BadRequest 400           the client's request makes no sense
+    ├── PreconditionFailed 412   the client wants it only where its prefix is cached, and it is nowhere
     ├── TooLarge 413             … or is larger than we take
     ├── ResourceExhausted 429    shed: try again later
     ├── Internal 500
@@ -40,6 +41,12 @@ class BadRequest(Refusal):
     """The client has to change its request."""
 
     status, code = 400, "BadRequest"
+
+
+class PreconditionFailed(Refusal):
+    """The client said under which condition, and it does not hold."""
+
+    status, code = 412, "PreconditionFailed"
 
 
 class TooLarge(Refusal):

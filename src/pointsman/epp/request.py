@@ -1,19 +1,54 @@
-"""A request as policies see it, and what they answer. Both are frozen: a policy decides, it does not act."""
+"""A request as plugins see it, and what is decided about it. Both are frozen: a policy decides, it does not act.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+What the headers say is there from the start; what the body says is None until someone has read it, and nobody reads
+what nobody needs: `Needs` is how a configuration says what it wants of a body before the first byte is here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from pointsman.epp.pool import Member
+from pointsman.epp.view import EndpointView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy must know of a body before it can pick. Nothing at all: the pick is made on the headers."""
+
+    body: bool = False  # the whole body must be here, whatever is read of it
+    parsers: tuple[str, ...] = ()  # who may read it, by type, in order; `passthrough-parser` alone reads nothing
+    prompt: bool = False  # the number of prompt tokens
+    block_tokens: int = 0  # hash the prompt in blocks of this many tokens; 0 for no hashes
+    max_blocks: int = 0  # … at most so many blocks; 0 for all
+    response: bool = False  # some plugin reads the response's body
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What the body says about the work that the request is."""
+
+    tokens: int  # counted where the client sent tokens, else estimated
+    block_tokens: int = 0
+    blocks: Sequence[int] = ()  # the hash chain; the last block may be partial
+    multimodal: bool = False  # has an image, video or audio block
+    max_output_tokens: int | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request on its way to a model server."""
 
     id: str
     headers: Mapping[str, str]
     subset: tuple[str, ...] | None = None  # the proxy's hint; None when it gave none
     has_body: bool = True
+    size: int = 0  # bytes of the body
+    wants_model: bool = False  # its API names a model, so one must be there
+    model: str = ""  # what the client asked for
+    target_model: str = ""  # what the model server is asked for
+    priority: int = 0  # below 0: may be shed
+    objective: str = ""
+    fairness_id: str = "default-flow"
+    prompt: Prompt | None = None
+    attributes: Mapping[str, object] = {}  # what the parser found beyond this
 
     @property
     def path(self) -> str:
@@ -21,14 +56,19 @@ class Request:
         return self.headers.get(":path", "").partition("?")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Whom to send it to: the first, and in order those to try when it fails; and why."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom to send it to: the first, and in order those to try when it fails; and what else changes on the way."""
 
     members: Sequence[Member]
-    reason: str
+    target_model: str = ""  # what the model server is asked for
+    set_headers: Sequence[tuple[str, str]] = ()  # on the request, for the model server's sidecar
+    remove_headers: Sequence[str] = ()  # what the client must not say
+    scores: Mapping[str, float] = {}  # by target, when they are to be published
+    target: str = ""  # where it is sent when that is not the first member's own address
+    answer: Callable[[EndpointView], Sequence[tuple[str, str]]] | None = None
+    """What plugins add to the response's headers, given who answered; None when none adds any."""
 
     @property
     def destination(self) -> str:
         """The value of `x-gateway-destination-endpoint`."""
-        return ",".join([member.endpoint.target for member in self.members])
+        return self.target or ",".join([member.endpoint.target for member in self.members])

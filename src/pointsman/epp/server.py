@@ -9,30 +9,38 @@ import asyncio
 import random
 import signal
 import ssl
-from pathlib import Path
+import time
 
 from pointsman.core.errors import UserError
 from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin
-from pointsman.epp.director import Director
+from pointsman.epp.admin import Admin, picker_families
+from pointsman.epp.build import Builder
+from pointsman.epp.config_follow import ConfigFollower
+from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.grpc import Router
 from pointsman.epp.health import EXT_PROC, Health
 from pointsman.epp.limits import Limits
 from pointsman.epp.listener import Listener
-from pointsman.epp.policy import LeastInflight
+from pointsman.epp.metrics import Metrics
+from pointsman.epp.metrics_pool import pool_families, source_families
+from pointsman.epp.objectives import Objectives
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
+from pointsman.epp.rewrites import Rewrites
 from pointsman.epp.settings import Settings
-from pointsman.epp.sources.file import follow_file, parse_endpoints
+from pointsman.epp.sources.file import FileSource, Listing
+from pointsman.epp.sources.scrape import Metrics as MetricsQuestion
+from pointsman.epp.sources.scrape import Scraper, Tally, Terms
 from pointsman.epp.stream import Exchange
 
 log = get_logger(__name__)
 
 _LAST_MOMENT = 5.0
+_LEAST_INTERVAL = 0.05
 
 
 class Picker:
@@ -45,13 +53,28 @@ class Picker:
         self._bad_files = 0
         self._stop = asyncio.Event()
         self._limits = Limits(message_bytes=settings.message_bytes)
-        self.pool = Pool()
+        self._clock = time.monotonic
+        self.pool = Pool(clock=self._clock, staleness=settings.metrics_staleness_threshold)
+        self.objectives = Objectives()
+        self.rewrites = Rewrites()
+        self.polls = Tally()
+        self.metrics = Metrics()
         self.health = Health()
+        self.configuration = ConfigFollower(
+            builder=Builder(clock=self._clock, rng=rng),
+            path=settings.config_file,
+            text=settings.config_text,
+            allow_experimental=settings.allow_experimental_plugins,
+        )
         self.director = Director(
             pool=self.pool,
-            policy=LeastInflight(rng=rng),
+            scheduler=self.configuration.current.scheduler,
             records=Records(),
-            use_subset=not settings.disable_endpoint_subset_filter,
+            rng=rng,
+            options=Options(
+                use_subset=not settings.disable_endpoint_subset_filter,
+                emit_scores=settings.emit_endpoint_scores,
+            ),
         )
         methods = {f"/{EXT_PROC}/Process": self._exchange}
         health = self.health.methods()
@@ -76,13 +99,19 @@ class Picker:
         path = self._settings.endpoints_file
         if path is None:
             raise UserError("no endpoints: list them in a YAML file and name it with --endpoints-file")
-        self._use(parse_endpoints(_read(path), name=str(path)))
+        source = FileSource(path, use=self._use, failed=self._count_bad_file)
+        await source.start()
         tls = server_context(min_version=self._settings.tls_min_version, cipher_suites=self._settings.tls_cipher_suites)
         if self._settings.secure_serving:
             self._load_certificate(tls)
         async with HttpServer() as http, asyncio.TaskGroup() as tasks:
             await self._bind(http, tls=tls)
-            followers = [tasks.create_task(follow_file(path, use=self._use, failed=self._count_bad_file))]
+            followers = [
+                tasks.create_task(source.run()),
+                tasks.create_task(self._scraper().run()),
+                tasks.create_task(self._keep_time()),
+                tasks.create_task(self.configuration.follow(lambda built: self.director.use(built.scheduler))),
+            ]
             if self._settings.enable_cert_reload:
                 followers.append(tasks.create_task(self._follow_certificate(tls)))
             self._install_signals()
@@ -101,9 +130,8 @@ class Picker:
 
     async def _bind(self, http: HttpServer, *, tls: ssl.SSLContext) -> None:
         settings = self._settings
-        admin = Admin(
-            director=self.director, health=self.health, listener=self.listener, bad_files=lambda: self._bad_files
-        )
+        self._show_metrics()
+        admin = Admin(director=self.director, health=self.health, metrics=self.metrics, clock=self._clock)
         await self.listener.bind(
             host=settings.host,
             port=settings.grpc_port,
@@ -112,6 +140,28 @@ class Picker:
         )
         await self.health_listener.bind(host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port")
         await http.listen(admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port")
+
+    def _show_metrics(self) -> None:
+        """Add what is read rather than counted."""
+        name, staleness = self._settings.pool_name or "file", self._settings.metrics_staleness_threshold
+        self.metrics.add(
+            *pool_families(self.pool, name=name, clock=self._clock, staleness=staleness),
+            *source_families(self.polls),
+            *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
+        )
+
+    def _scraper(self) -> Scraper:
+        """Return what reads the endpoints' metrics, following the pool."""
+        terms = Terms(interval=max(_LEAST_INTERVAL, self._settings.refresh_metrics_interval))
+        scraper = Scraper(MetricsQuestion(tally=self.polls), terms=terms, tally=self.polls, clock=self._clock)
+        self.pool.watch(scraper.follow)
+        return scraper
+
+    async def _keep_time(self) -> None:
+        """Let time pass in the pool: scrapes age, ejections end."""
+        while True:
+            await asyncio.sleep(_LEAST_INTERVAL)
+            self.pool.sweep(self._clock())
 
     def _load_certificate(self, tls: ssl.SSLContext) -> None:
         if self._settings.cert_path is None:
@@ -135,7 +185,10 @@ class Picker:
                 self._bad_files += 1
                 log.warning("tls: certificate not used", reason=str(error))
 
-    def _use(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def _use(self, listing: Listing, endpoints: tuple[Endpoint, ...]) -> None:
+        self.objectives.replace(listing.objectives)
+        self.rewrites.replace(listing.rewrites)
+        self.metrics.exempt_models(self.rewrites.models)
         self.pool.replace(endpoints)
 
     def _count_bad_file(self) -> None:
@@ -156,10 +209,3 @@ class Picker:
         await self.listener.drain(seconds=_LAST_MOMENT)
         await self.health_listener.drain(seconds=0.1)
         log.info("picker: stopped")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"--endpoints-file {path}: cannot be read: {error.strerror}") from None

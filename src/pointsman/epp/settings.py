@@ -67,13 +67,16 @@ class Settings:
     disable_endpoint_subset_filter: bool = False
     "Ignore the proxy's subset hint."
 
+    refresh_metrics_interval: Duration = 0.05
+    "How often each endpoint's metrics are read; 50ms is the least."
+    metrics_staleness_threshold: Duration = 2.0
+    "The age at which an endpoint's metrics count nothing any more and our own counts take their place."
+
     # Taken because existing manifests set them; `without_effect` names those that were set in vain.
     emit_endpoint_scores: bool = False
     ha_enable_leader_election: bool = False
     grpc_max_send_msg_size: str = ""
-    refresh_metrics_interval: Duration = 0.05
     refresh_prometheus_metrics_interval: Duration = 5.0
-    metrics_staleness_threshold: Duration = 2.0
     metrics_endpoint_auth: bool = True
     metrics_cert_dir: str = ""
     metrics_client_ca_file: str = ""

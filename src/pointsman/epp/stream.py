@@ -169,13 +169,18 @@ class Exchange:
 
     def _on_response_headers(self, message: Incoming) -> Sequence[bytes]:
         served = (message.metadata(LB_NAMESPACE) or {}).get(SERVED)
-        if isinstance(served, str) and self._reservation is not None:
-            self._director.served(self._reservation, served)
+        if self._reservation is not None:
+            if isinstance(served, str):
+                self._director.served(self._reservation, served)
+            status = message.status
+            self._reservation.answered(int(status) if status.isdecimal() else 0)
         if message.end:
             self._complete()
         return (_RESPONSE_HEADERS_REPLY,)
 
     def _on_response_body(self, message: Incoming) -> Sequence[bytes]:
+        if self._reservation is not None:
+            self._reservation.first_byte()
         if message.end:
             self._complete()
         if self._modes[1] == BodyMode.FULL_DUPLEX_STREAMED:

@@ -49,6 +49,7 @@ log = get_logger(__name__)
 STREAM_WINDOW = 8 << 20
 CONNECTION_WINDOW = 64 << 20
 _DRAIN_PING = b"pm-drain"
+_STATELESS_AFTER = 15  # stream number: a peer that opens this many is Envoy, not a probe
 _REMEMBERED = 512  # numbers of ended streams, for the right answer to a late frame
 
 
@@ -78,7 +79,8 @@ class Connection:
         self._held = 0
         self._preface = False
         self._settled = False
-        self._acknowledged = False
+        self._unacknowledged = 1  # SETTINGS of ours that the peer has not acknowledged
+        self._stateless_asked = False
         self._block: list[bytes] | None = None  # HEADERS waiting for CONTINUATION
         self._block_head = (0, 0)  # … its stream and flags
         self._draining = False
@@ -351,6 +353,8 @@ class Connection:
         if end and stream.expected > 0:
             raise StreamFault(Code.PROTOCOL_ERROR, "content-length without DATA")
         self._streams[stream_id] = stream
+        if not self._stateless_asked and stream_id > _STATELESS_AFTER:
+            self._ask_for_stateless_headers()
         stream.handler = self._accept(self, stream, headers)
         if end and stream_id in self._streams:
             stream.handler.data(b"", end=True)
@@ -400,10 +404,7 @@ class Connection:
         if flags & ACK:
             if payload:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, "SETTINGS acknowledgement with a payload")
-            if self._acknowledged:
-                self._ignore()
-            self._acknowledged = True
-            self._reader.acknowledged()
+            self._on_settings_ack()
             return
         if len(payload) % 6:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "SETTINGS of the wrong size")
@@ -414,6 +415,20 @@ class Connection:
             self._apply(*PAIR.unpack_from(payload, at))
         self.out.frames.append(SETTINGS_ACK)
         self.out.release_all()
+
+    def _on_settings_ack(self) -> None:
+        if not self._unacknowledged:
+            self._ignore()
+            return
+        self._unacknowledged -= 1
+        if self._stateless_asked and not self._unacknowledged:
+            self._reader.acknowledged()
+
+    def _ask_for_stateless_headers(self) -> None:
+        """Ask the peer to do without an HPACK table, now that it seems to stay."""
+        self._stateless_asked = True
+        self._unacknowledged += 1
+        self.out.frames.append(settings({Setting.HEADER_TABLE_SIZE: 0}))
 
     def _apply(self, key: int, value: int) -> None:
         if key == Setting.ENABLE_PUSH and value > 1:
@@ -493,7 +508,6 @@ def _opening(limits: Limits) -> bytes:
     """Return our SETTINGS and the connection window."""
     ours = settings(
         {
-            Setting.HEADER_TABLE_SIZE: 0,
             Setting.MAX_CONCURRENT_STREAMS: limits.concurrent_streams,
             Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
             Setting.MAX_FRAME_SIZE: limits.frame_bytes,

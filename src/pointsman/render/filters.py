@@ -62,7 +62,12 @@ def ext_proc(gateway: Gateway) -> Document:
             "extensions.filters.http.ext_proc.v3.ExternalProcessor",
             grpc_service={
                 "envoy_grpc": {"cluster_name": PICKERS, "authority": PICKERS},
-                "retry_policy": {"retry_on": _ASK_AGAIN, "num_retries": 2},
+                "retry_policy": {
+                    "retry_on": _ASK_AGAIN,
+                    "num_retries": 2,
+                    # Envoy's default of a second is for configuration servers, not for requests that wait.
+                    "retry_back_off": {"base_interval": duration(0.025), "max_interval": duration(0.25)},
+                },
             },
             processing_mode=_MODES[gateway.failure_mode],
             message_timeout=duration(gateway.message_timeout),

@@ -34,7 +34,7 @@ class Gateway:
     failure_mode: FailureMode = "FailClose"
     message_timeout: float = 10.0
     keepalive_interval: float = 1.0
-    keepalive_timeout: float = 2.0
+    keepalive_timeout: float = 3.0
     health_interval: float = 1.0
     health_timeout: float = 2.0
     idle_timeout: float = 3600.0

@@ -13,7 +13,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pointsman.core.errors import PointsmanError
 from pointsman.sim.blocks import BlockPool
@@ -40,6 +40,7 @@ class EngineConfig:
     blocks: int | None = None
     block_size: int = 16
     seed: int = 0
+    pipelined: bool = False  # steps are put together while the one before runs (vLLM's async scheduling)
 
 
 class Work(NamedTuple):
@@ -54,7 +55,7 @@ class Work(NamedTuple):
     remote_tokens: int = 0  # prompt tokens that another engine has computed
     output_ids: Sequence[int] = ()  # where known, generated blocks are cached too
     prompt_ids: Sequence[int] = ()
-    owner: object = None
+    owner: Any = None  # the caller's, never looked at
 
 
 class Seq:
@@ -121,7 +122,7 @@ class Step(NamedTuple):
     gap: float = 0.0  # since the token before, for those not in `joined`
     joined: tuple[Seq, ...] = ()  # of the emitted, those with their first token after (re)computing the prompt
     finished: tuple[Seq, ...] = ()
-    batch_tokens: int = 0  # computed in the step, prompt and output
+    batch_tokens: int = 0  # computed in the step, prompt and output; 0 where there are no shared steps
 
 
 class BlockStored(NamedTuple):
@@ -198,14 +199,17 @@ class Books:
         seq.state = WAITING
         insort(self.waiting, seq)
 
-    def next_waiting(self) -> int | None:
-        """Return the index of the first sequence whose adapter has or can get a slot."""
-        if len(self.running) >= self.config.max_num_seqs:
+    def next_waiting(self, *, seen: float | None = None, reserved: int = 0) -> int | None:
+        """Return the index of the first sequence that may start, its adapter having or getting a slot.
+
+        `seen` leaves out what came later, `reserved` slots are not free yet.
+        """
+        if len(self.running) + reserved >= self.config.max_num_seqs:
             return None
         full = len(self.loras) >= self.config.max_loras
         for index, seq in enumerate(self.waiting):
             lora = seq.work.lora
-            if lora is None or lora in self.loras or not full:
+            if (lora is None or lora in self.loras or not full) and (seen is None or seq.arrival <= seen):
                 return index
         return None
 

@@ -22,13 +22,15 @@ class LaneEngine:
     ) -> None:
         self.config = config
         self.latency = latency
+        self.slowdown = 1.0  # set by the driver; a factor on everything that begins from now on
         self.books = Books(config, hasher=hasher, events=events)
         self._due: list[tuple[float, int, int, Seq]] = []  # deadline, tie-break, admission it was set for
         self._ties = count()
 
     def submit(self, work: Work, *, now: float) -> Seq:
         """Queue the work, and start it if there is room."""
-        seq = self.books.enqueue(work, now=now, chance=Chance(self.config.seed, work.id, "latency"))
+        chance = Chance(self.config.seed, work.id, "latency") if self.latency.varies else None
+        seq = self.books.enqueue(work, now=now, chance=chance)
         self._admit(now)
         return seq
 
@@ -53,12 +55,25 @@ class LaneEngine:
     def advance(self, now: float) -> list[Step]:
         """Return the tokens due up to now, in the order of their deadlines."""
         steps: list[Step] = []
-        due = self._due
+        due, gap = self._due, self._gap()
         while due and due[0][0] <= now:
-            deadline, _, admission, seq = heapq.heappop(due)
-            if seq.state == RUNNING and seq.admission == admission:
+            deadline, _, admission, seq = due[0]
+            if seq.admission != admission or seq.state != RUNNING:
+                heapq.heappop(due)  # aborted or preempted meanwhile
+            elif gap is None or seq.joined != admission or seq.generated + 1 >= seq.work.output_tokens:
+                heapq.heappop(due)
                 steps.append(self._emit(seq, deadline))
+            else:  # one more token in the middle of a sequence: by far the most frequent case
+                heapq.heapreplace(due, (deadline + gap, next(self._ties), admission, seq))
+                seq.generated += 1
+                steps.append(Step(deadline, (seq,), 1, gap))
+                seq.last_token_at = deadline
         return steps
+
+    def _gap(self) -> float | None:
+        """Return the time between tokens where it is the same for all and no blocks need care."""
+        steady = self.latency.steady
+        return steady * self.slowdown if steady is not None and self.books.pool is None else None
 
     def _emit(self, seq: Seq, at: float) -> Step:
         joined = seq.joined != seq.admission
@@ -80,7 +95,7 @@ class LaneEngine:
         else:
             self._continue(seq, at)
         marked = (seq,)
-        return Step(at, marked, tokens, gap, marked if joined else (), marked if done else (), tokens)
+        return Step(at, marked, tokens, gap, marked if joined else (), marked if done else ())
 
     def _instant(self) -> bool:
         # Blocks must grow one by one where they are limited; otherwise a zero gap needs no step per token.
@@ -92,7 +107,7 @@ class LaneEngine:
         steady = self.latency.steady
         if steady is None:
             steady = self.latency.step_time(Batch(decode_seqs=1, running=len(self.books.running), chance=seq.chance))
-        heapq.heappush(self._due, (at + steady, next(self._ties), seq.admission, seq))
+        heapq.heappush(self._due, (at + steady * self.slowdown, next(self._ties), seq.admission, seq))
 
     def _grow(self, seq: Seq) -> bool:
         """Find room for one more token, at the cost of those that came last; False if that was the sequence itself."""
@@ -127,5 +142,5 @@ class LaneEngine:
             remote_tokens=seq.work.remote_tokens,
             chance=seq.chance,
         )
-        when = now + self.latency.step_time(batch)
+        when = now + self.latency.step_time(batch) * self.slowdown
         heapq.heappush(self._due, (when, next(self._ties), seq.admission, seq))

@@ -42,6 +42,14 @@ class LatencyModel(Protocol):
         ...
 
 
+class StepLatency(LatencyModel, Protocol):
+    """A model of shared steps, which also knows how long blocks from elsewhere take."""
+
+    def transfer_time(self, tokens: int, /) -> float:
+        """Return the seconds until the KV blocks of so many tokens have arrived."""
+        ...
+
+
 def sample(mean: float, *, deviation: float, chance: Chance | None) -> float:
     """Return a normal draw within 30 % and 170 % of the mean."""
     if not deviation or chance is None:
@@ -98,6 +106,18 @@ class PacedModel:
     @property
     def lockstep(self) -> bool:
         return False
+
+    @property
+    def varies(self) -> bool:
+        """Whether anything is drawn at random."""
+        pace = self.pace
+        return bool(
+            pace.inter_token_latency_std_dev
+            or pace.time_to_first_token_std_dev
+            or pace.prefill_time_std_dev
+            or pace.kv_cache_transfer_latency_std_dev
+            or pace.kv_cache_transfer_time_std_dev
+        )
 
     @property
     def steady(self) -> float | None:
@@ -162,7 +182,7 @@ class StepModel:
             + self.context_token * batch.context_tokens
         )
 
-    def transfer_time(self, tokens: int) -> float:
+    def transfer_time(self, tokens: int, /) -> float:
         """Return how long a prompt's blocks take to arrive from another engine."""
         return self.transfer_token * tokens
 

@@ -5,6 +5,10 @@ admits from the waiting queue while sequences, tokens and blocks last. Prompts a
 If a running sequence finds no block, the one that was admitted last is preempted: it gives back everything, goes to
 the front of the queue, and computes its prompt and output again. Nothing is admitted in a step that preempted.
 
+With `pipelined`, a step is put together when the one before it *begins* (vLLM's async scheduling). So it knows only the
+requests that were there by then, and slots that the running step frees are not free yet: each costs a new request one
+step more. The tables are filled when the running step ends; nobody can tell, because nothing else may change a plan.
+
 A decoding sequence is touched only when something happens to it. Its end and its next block are known in advance, so
 they wait in tables by step number, and a step in which everybody just gets a token costs the same for 8 sequences as
 for 256. `generated` of a decoding sequence is therefore brought up to date when it leaves; `generated_by` tells it.
@@ -14,17 +18,18 @@ import heapq
 from itertools import count
 
 from pointsman.sim.engine import ABORTED, DONE, RUNNING, WAITING, Books, EngineConfig, Hasher, Seq, Step, Work
-from pointsman.sim.latency import Batch, StepModel
+from pointsman.sim.latency import Batch, StepLatency
 
 
 class StepEngine:
     """All sequences in one batch, one step at a time."""
 
     def __init__(
-        self, config: EngineConfig, *, latency: StepModel, hasher: Hasher | None = None, events: bool = False
+        self, config: EngineConfig, *, latency: StepLatency, hasher: Hasher | None = None, events: bool = False
     ) -> None:
         self.config = config
         self.latency = latency
+        self.slowdown = 1.0  # set by the driver; a factor on every step formed from now on
         self.books = Books(config, hasher=hasher, events=events)
         self._done = 0  # steps completed
         self._ends: float | None = None  # of the step under way
@@ -37,6 +42,7 @@ class StepEngine:
         self._last: dict[int, list[Seq]] = {}  # step -> sequences whose last token it makes
         self._boundary: dict[int, list[Seq]] = {}  # step -> sequences that need a block for it
         self._batch_tokens = 0
+        self._freed = 0  # sequences that the step before finished
         self._arriving: list[tuple[float, int, Seq]] = []  # their KV blocks are under way from another engine
         self._ties = count()
 
@@ -48,7 +54,7 @@ class StepEngine:
             ready = now + self.latency.transfer_time(work.remote_tokens)
             heapq.heappush(self._arriving, (ready, next(self._ties), seq))
         if self._ends is None:
-            self._form(now)
+            self._form(now, after=None)
         return seq
 
     def abort(self, seq: Seq, *, now: float) -> None:
@@ -79,9 +85,11 @@ class StepEngine:
         """Finish every step that ends up to now, each followed at once by the next."""
         steps: list[Step] = []
         while (wake := self.next_wake) is not None and wake <= now:
+            began = None
             if self._ends is not None:
+                began = self._began
                 steps.append(self._finish(wake))
-            self._form(wake)
+            self._form(wake, after=began)
         return steps
 
     # the end of a step
@@ -105,6 +113,7 @@ class StepEngine:
             seq.last_token_at = seq.finished_at = at
             self.books.cache(seq, computed=seq.tokens - 1)
             self.books.leave(seq, state=DONE)
+        self._freed = len(finished)
         self._ends = None
         everyone = (*emitted, *joined) if joined else emitted
         gap = at - self._began
@@ -165,8 +174,11 @@ class StepEngine:
 
     # the start of a step
 
-    def _form(self, now: float) -> None:
-        """Put the next step together and set its end; without work the engine idles."""
+    def _form(self, now: float, *, after: float | None) -> None:
+        """Put the next step together and set its end; without work the engine idles.
+
+        `after` is when the step before it began, None if there was none.
+        """
         while self._arriving and self._arriving[0][0] <= now:
             self.books.requeue(heapq.heappop(self._arriving)[2])
         if not self.books.running and not self.books.waiting:
@@ -175,7 +187,10 @@ class StepEngine:
         self._grow_decoding()
         budget = self._serve_prefilling(self.config.max_num_batched_tokens - len(self._decoding))
         if self.books.preemptions == before:
-            self._admit(budget, now)
+            if self.config.pipelined and after is not None:
+                self._admit(budget, after, seen=after, reserved=self._freed)
+            if after is None or not self.config.pipelined or not (self._chunks or self._decoding):
+                self._admit(budget, now)  # nothing was planned ahead, so everybody who is here now counts
         self._start(now)
 
     def _grow_decoding(self) -> None:
@@ -215,10 +230,13 @@ class StepEngine:
         self._chunks.append((seq, chunk))
         return chunk
 
-    def _admit(self, budget: int, now: float) -> None:
+    def _admit(self, budget: int, now: float, *, seen: float | None = None, reserved: int = 0) -> None:
         """Start waiting sequences while slots, budget and blocks last."""
         books = self.books
-        while budget > 0 and books.waiting and (index := books.next_waiting()) is not None:
+        while budget > 0 and books.waiting:
+            index = books.next_waiting(seen=seen, reserved=reserved)
+            if index is None:
+                return
             seq = books.waiting[index]
             hits = books.lookup(seq)
             done = hits * self.config.block_size
@@ -227,7 +245,7 @@ class StepEngine:
             chunk = min(seq.tokens - done, budget)
             if not books.claim(seq, hits=hits, upto=done + chunk):
                 return
-            books.admit(index, now=now)
+            books.admit(index, now=max(now, seq.arrival))
             books.cache(seq, computed=done)
             seq.computed = done
             self._prefilling.append(seq)
@@ -240,4 +258,4 @@ class StepEngine:
         self._batch_tokens = prefill + decoding
         batch = Batch(prefill, attention, decoding, self._context, len(self.books.running))
         self._began = now
-        self._ends = now + self.latency.step_time(batch)
+        self._ends = now + self.latency.step_time(batch) * self.slowdown

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from envoy.config.bootstrap.v3 import bootstrap_pb2  # type: ignore[import-untyped]  # xds-protos ships no types
+from envoy.config.bootstrap.v3 import bootstrap_pb2
 from google.protobuf import json_format
 
 from pointsman.render.addresses import Address

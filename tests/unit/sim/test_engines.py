@@ -52,6 +52,7 @@ configs = st.builds(
     blocks=st.one_of(st.none(), st.integers(18, 60)),
     block_size=st.just(BLOCK),
     seed=st.integers(0, 3),
+    pipelined=st.booleans(),
 )
 
 

@@ -1,0 +1,278 @@
+"""What asking a picker costs: Envoy alone, with our picker (plaintext and TLS), with a grpcio picker, in one run.
+
+All gateways are up during the whole run and take turns, so that a slow minute of the machine hits each of them; every
+figure is the median of the rounds. Envoy has one worker: where Envoy is the limit, its column of cores is near one and
+the picker's is not. The model servers are a second Envoy that answers from memory.
+
+    python -m bench gateway [--seconds 3] [--rounds 3] [--connections 64] [--sizes 1024 16384]
+"""
+
+import argparse
+import copy
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import wrk
+from bench.parts import Part, wait_for
+from pointsman.core.documents import to_yaml
+from pointsman.core.tls import self_signed
+from pointsman.local import envoy
+from pointsman.local.http import get
+from pointsman.local.ports import any_free
+from pointsman.local.programs import picker_endpoints
+from pointsman.render.addresses import Address, socket_address
+from pointsman.render.clusters import endpoints
+from pointsman.render.envoy import bootstrap
+from pointsman.render.filters import router
+from pointsman.render.gateway import FailureMode, Gateway
+from pointsman.render.listeners import listener, routes
+
+REPLICAS = 4
+_METRICS = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to be a gateway."""
+
+    name: str
+    picker: str = ""
+    tls: bool = False
+    shows_answer: bool = True
+    """Whether the response body passes through the picker too."""
+    failure_mode: FailureMode = "FailClose"
+
+
+VARIANTS = (
+    Variant(name="Envoy alone"),
+    Variant(name="Pointsman", picker="ours"),
+    Variant(name="Pointsman, TLS", picker="ours", tls=True),
+    Variant(name="grpcio", picker="grpcio"),
+    Variant(name="Pointsman, request only", picker="ours", shows_answer=False),
+    Variant(name="grpcio, request only", picker="grpcio", shows_answer=False),
+    Variant(name="Pointsman, FailOpen", picker="ours", failure_mode="FailOpen"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The figures of one variant with one size of body."""
+
+    rate: float
+    p50: float
+    p99: float
+    picker: float
+    """CPU microseconds per request."""
+    envoy: float
+    picker_cores: float
+    envoy_cores: float
+    errors: int
+
+
+class Stage:
+    """Everything that runs during the comparison."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._envoy = str(envoy.find(os.environ, say=print))
+        self.parts: list[Part] = []
+        self.servers = [here() for _ in range(REPLICAS)]
+        (folder / "tls").mkdir()
+        certificate, key = self_signed()
+        (folder / "tls/tls.crt").write_bytes(certificate)
+        (folder / "tls/tls.key").write_bytes(key)
+        rows = [(f"s{n}", address) for n, address in enumerate(self.servers)]
+        (folder / "endpoints.yaml").write_text(to_yaml(picker_endpoints(rows)))
+        (folder / "eds.json").write_text(json.dumps(endpoints(self.servers, version="1")))
+        self._start_envoy("model-servers", self._model_servers())
+
+    def _start(self, name: str, command: Sequence[str]) -> Part:
+        part = Part(command, log=self._folder / f"{name}.log")
+        self.parts.append(part)
+        return part
+
+    def _start_envoy(self, name: str, document: dict[str, Any]) -> Part:
+        path = self._folder / f"{name}.json"
+        path.write_text(json.dumps(document))
+        flags = ["--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"]
+        return self._start(name, [self._envoy, "--config-path", str(path), *flags])
+
+    def _model_servers(self) -> dict[str, Any]:
+        gateway = Gateway(listen=here(), admin=here(), pickers=(), endpoints_file="")
+        paths = [
+            {"match": {"prefix": "/metrics"}, "direct_response": {"status": 200, "body": {"inline_string": _METRICS}}},
+            {
+                "match": {"prefix": "/"},
+                "direct_response": {"status": 200, "body": {"inline_string": '{"choices": []}'}},
+            },
+        ]
+        listeners = [
+            listener(
+                gateway,
+                name=f"server-{number}",
+                where={"address": socket_address(address)},
+                routes=routes("all", paths=paths),
+                filters=[router()],
+            )
+            for number, address in enumerate(self.servers)
+        ]
+        return {"static_resources": {"listeners": listeners}}
+
+    def gateway(self, variant: Variant) -> "tuple[str, Part, Part | None]":
+        """Start one variant; return its URL, its Envoy and its picker."""
+        address, grpc, metrics = here(), here(), here()
+        name = variant.name.replace(" ", "-").replace(",", "").lower()
+        picker = None
+        if variant.picker:
+            command = self._ours(grpc, metrics, variant) if variant.picker == "ours" else self._grpcio(grpc, variant)
+            picker = self._start(f"{name}-picker", command)
+        rendered = bootstrap(
+            Gateway(
+                listen=address,
+                admin=here(),
+                pickers=(grpc,),
+                picker_tls=variant.tls,
+                failure_mode=variant.failure_mode,
+                endpoints_file=str(self._folder / "eds.json"),
+            )
+        )
+        proxy = self._start_envoy(name, adapt(rendered, variant=variant))
+
+        async def answers() -> bool:
+            answer = await get(address, "/v1/models")
+            return answer is not None and answer.status == 200
+
+        wait_for(variant.name, answers, parts=self.parts)
+        return f"http://{address}/", proxy, picker
+
+    def _ours(self, grpc: Address, metrics: Address, variant: Variant) -> list[str]:
+        return [
+            *(sys.executable, "-m", "pointsman", "epp", "--host", "127.0.0.1", "--grpc-port", str(grpc.port)),
+            *("--grpc-health-port", str(any_free()), "--metrics-port", str(metrics.port)),
+            *("--endpoints-file", str(self._folder / "endpoints.yaml")),
+            *(("--cert-path", str(self._folder / "tls")) if variant.tls else ("--secure-serving=false",)),
+        ]
+
+    def _grpcio(self, grpc: Address, variant: Variant) -> list[str]:
+        listed = ",".join(str(address) for address in self.servers)
+        command = [sys.executable, "-m", "bench.grpcio_picker", "--port", str(grpc.port), "--endpoints", listed]
+        return [*command, "--cert-path", str(self._folder / "tls")] if variant.tls else command
+
+    def end(self) -> None:
+        for part in reversed(self.parts):
+            part.end()
+
+
+def here() -> Address:
+    return Address("127.0.0.1", any_free())
+
+
+def adapt(document: dict[str, Any], *, variant: Variant) -> dict[str, Any]:
+    """Return the gateway's document as the variant needs it."""
+    document = copy.deepcopy(document)
+    resources = document["static_resources"]
+    manager = resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    if not variant.picker:
+        manager["http_filters"] = manager["http_filters"][-1:]
+        resources["clusters"] = [c for c in resources["clusters"] if c["name"] != "pickers"]
+        del resources["clusters"][0]["load_balancing_policy"]
+    elif not variant.shows_answer:
+        modes = manager["http_filters"][1]["typed_config"]["processing_mode"]
+        modes |= {"response_body_mode": "NONE", "response_trailer_mode": "SKIP"}
+    return document
+
+
+def measure(url: str, *, proxy: Part, picker: Part | None, script: Path, seconds: float, connections: int) -> Row:
+    before = proxy.cpu(), picker.cpu() if picker else 0.0
+    load = wrk.run(url, script=script, seconds=seconds, connections=connections)
+    spent = proxy.cpu() - before[0], (picker.cpu() if picker else 0.0) - before[1]
+    return Row(
+        rate=load.requests / load.seconds,
+        p50=load.p50,
+        p99=load.p99,
+        envoy=spent[0] / load.requests * 1e6,
+        picker=spent[1] / load.requests * 1e6,
+        envoy_cores=spent[0] / load.seconds,
+        picker_cores=spent[1] / load.seconds,
+        errors=load.errors,
+    )
+
+
+def median(rows: Sequence[Row]) -> Row:
+    def middle(field: str) -> float:
+        return float(statistics.median(getattr(row, field) for row in rows))
+
+    names = ("rate", "p50", "p99", "picker", "envoy", "picker_cores", "envoy_cores")
+    return Row(**{name: middle(name) for name in names}, errors=sum(row.errors for row in rows))
+
+
+def table(size: int, rows: dict[str, Row]) -> str:
+    head = "| gateway | requests/s | p50 ms | p99 ms | picker µs/req | Envoy µs/req | cores picker / Envoy | errors |"
+    lines = [f"Bodies of {size} bytes:", "", head, "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    for name, row in rows.items():
+        picker, cores = ("–", "–") if not row.picker else (f"{row.picker:.0f}", f"{row.picker_cores:.2f}")
+        lines.append(
+            f"| {name} | {row.rate:.0f} | {row.p50:.1f} | {row.p99:.1f} | {picker} | {row.envoy:.0f} "
+            f"| {cores} / {row.envoy_cores:.2f} | {row.errors} |"
+        )
+    return "\n".join(lines)
+
+
+def ratios(rows: dict[str, Row]) -> str:
+    ours, tls, theirs, alone = (rows[v] for v in ("Pointsman", "Pointsman, TLS", "grpcio", "Envoy alone"))
+    ours_request, theirs_request = rows["Pointsman, request only"], rows["grpcio, request only"]
+    cpu = theirs.picker / ours.picker, theirs.picker / tls.picker, theirs_request.picker / ours_request.picker
+    rate = ours.rate / theirs.rate, ours.rate / alone.rate
+    share = ours.picker_cores / ours.envoy_cores, theirs.picker_cores / theirs.envoy_cores
+    lines = (
+        f"- Picker CPU per request: 1/{cpu[0]:.1f} of grpcio's (TLS 1/{cpu[1]:.1f}; request only 1/{cpu[2]:.1f})",
+        f"- Requests per second: {rate[0]:.1f}× grpcio's, {rate[1]:.2f}× those of Envoy alone",
+        f"- The picker used {share[0]:.2f} of what Envoy used (grpcio: {share[1]:.2f})",
+    )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 16384])
+    args = parser.parse_args()
+    if not wrk.is_there():
+        sys.exit("bench: wrk is not there: install Debian's package `wrk` (apt install wrk)")
+    with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as name:
+        stage = Stage(Path(name))
+        try:
+            compare(stage, args=args, folder=Path(name))
+        finally:
+            stage.end()
+
+
+def compare(stage: Stage, *, args: argparse.Namespace, folder: Path) -> None:
+    gateways = {variant.name: stage.gateway(variant) for variant in VARIANTS}
+    print(f"{args.connections} connections, {args.rounds} rounds of {args.seconds:g} s, {os.cpu_count()} cores\n")
+    for size in args.sizes:
+        script = wrk.write_script(folder, size=size)
+        rows: dict[str, list[Row]] = {name: [] for name in gateways}
+        for turn in range(args.rounds + 1):
+            for name, (url, proxy, picker) in gateways.items():
+                seconds = args.seconds if turn else 1.0  # the first turn only warms up
+                row = measure(
+                    url, proxy=proxy, picker=picker, script=script, seconds=seconds, connections=args.connections
+                )
+                if turn:
+                    rows[name].append(row)
+        medians = {name: median(measured) for name, measured in rows.items()}
+        print(table(size, medians), ratios(medians), sep="\n\n", end="\n\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""wrk as the load: a fixed number of connections, each with one request at a time, for some seconds."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_SCRIPT = """
+local bodies = {}
+for line in io.lines("%s") do bodies[#bodies + 1] = line end
+local requests, at = {}, 0
+function init()
+  for i, body in ipairs(bodies) do
+    requests[i] = wrk.format("POST", "/v1/completions", {["Content-Type"] = "application/json"}, body)
+  end
+end
+function request()
+  at = at %% #requests + 1
+  return requests[at]
+end
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format('\\nRESULT {"requests": %%d, "seconds": %%f, "p50": %%f, "p99": %%f, "errors": %%d}\\n',
+    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    e.connect + e.read + e.write + e.status + e.timeout))
+end
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What wrk saw; latencies in milliseconds."""
+
+    requests: int
+    seconds: float
+    p50: float
+    p99: float
+    errors: int
+
+
+def is_there() -> bool:
+    return shutil.which("wrk") is not None
+
+
+def write_script(folder: Path, *, size: int, prompts: int = 32) -> Path:
+    """Write a wrk script that sends different prompts of this size in turn."""
+    bodies = folder / f"bodies-{size}"
+    filler = "The points are set before the train arrives. " * (size // 45 + 1)
+    lines = []
+    for number in range(prompts):
+        empty = json.dumps({"model": "bench", "max_tokens": 1, "prompt": f"{number:04} "})
+        lines.append(empty[:-2] + filler[: size - len(empty)] + empty[-2:])
+    bodies.write_text("\n".join(lines))
+    script = folder / f"post-{size}.lua"
+    script.write_text(_SCRIPT % bodies)
+    return script
+
+
+def run(url: str, *, script: Path, seconds: float, connections: int) -> Load:
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(script), url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    return Load(**json.loads(line.removeprefix("RESULT ")))

@@ -1,0 +1,82 @@
+"""`pointsman sim`: run simulators. Flags are llm-d-inference-sim's, so they are read by the simulator's own table.
+
+The command is registered without cyclopts' own help and flags: a vLLM command line must reach us as it is.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+sim = App(
+    name="sim",
+    help="Simulate vLLM: no GPU, the same API. `pointsman sim --help` lists the flags.",
+    help_flags=[],
+    version_flags=[],
+)
+
+
+@sim.default
+def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+    """Serve one or many simulated vLLM pods until SIGTERM."""
+    from pointsman.core.logs import configure_logs, get_logger
+    from pointsman.sim import options
+
+    if "--help" in words or "-h" in words:
+        sys.stdout.write(options.help_text())
+        return 0
+    read = options.read(words, environ=os.environ, seed=time.time_ns() & 0x7FFFFFFFFFFFFFFF)
+    configure_logs(verbosity=read.verbosity)
+    if read.ignored:
+        names = ", ".join(f"--{name}" for name in read.ignored)
+        get_logger(__name__).warning("flags of vLLM that mean nothing to a simulator are ignored", flags=names)
+    from pointsman.sim.server import run
+
+    with asyncio.Runner(loop_factory=new_loop()) as runner:
+        runner.run(run(read.settings))
+    return 0
+
+
+@sim.command
+def fit(run: Path, *, out: Path | None = None, model: Path | None = None) -> int:
+    """Fit a step model to a recorded run of vLLM, and print its errors.
+
+    Parameters
+    ----------
+    run
+        Folder with meta.json and requests.jsonl.
+    out
+        Where to write the coefficients, for --step-model; without it they are printed.
+    model
+        Fit nothing: print the errors of these coefficients on the run.
+
+    """
+    from pointsman.core.documents import read_yaml
+    from pointsman.sim import fit as fitting
+    from pointsman.sim import recordings
+    from pointsman.sim.latency import step_model
+
+    recording = recordings.load(run)
+    found = step_model(read_yaml(model), name=str(model)) if model else fitting.fit(recording)
+    sys.stdout.write(fitting.show(fitting.table(recording, found)))
+    if model is None:
+        text = fitting.document(recording, found)
+        if out is None:
+            sys.stdout.write("\n" + text)
+        else:
+            out.write_text(text)
+    return 0
+
+
+def new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return uvloop's loop where it is installed, which is everywhere but on Windows."""
+    try:
+        import uvloop
+    except ImportError:  # pragma: no cover
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

@@ -1,0 +1,284 @@
+"""`pointsman up`, `status` and `down`: the stack on this machine.
+
+`up` on a stack that runs already changes what can be changed while it runs (the number of replicas) and refuses the
+rest by name. A detached stack is the same command in a session of its own.
+"""
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.live import Live
+
+from pointsman.core.errors import PointsmanError, Unavailable, UserError
+from pointsman.local import envoy, screen
+from pointsman.local.observe import observe
+from pointsman.local.ports import Wish, settle
+from pointsman.local.programs import Settings
+from pointsman.local.stack import START_TIMEOUT, Supervisor, until_ready
+from pointsman.local.state import Folder, Stack, Wanted, default_folder
+from pointsman.render.addresses import Address
+
+HOST = "127.0.0.1"
+DEFAULT_REPLICAS = 3
+MOST_REPLICAS = 100
+_STOP_TIMEOUT = 60.0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Everything that `pointsman up` can be told. None is a default that may give way to a taken port."""
+
+    replicas: int | None = None
+    "Simulators to run (3); on a running stack, scale to this many."
+    port: int = 8080
+    "Port of the gateway."
+    admin_port: int = 19000
+    "Port of Envoy's admin."
+    config: Path | None = None
+    "EndpointPickerConfig file for the picker."
+    model: str = "meta-llama/Llama-3.1-8B-Instruct"
+    "Name of the model that the simulators serve."
+    fail_open: bool = False
+    "When the picker is away, serve from any endpoint instead of answering 503."
+    detach: bool = False
+    "Return when the stack is ready; `pointsman down` stops it."
+    grpc_port: int | None = None
+    "Picker: port of ext_proc (9002)."
+    grpc_health_port: int | None = None
+    "Picker: port of gRPC health (9003)."
+    metrics_port: int | None = None
+    "Picker: port of /metrics and /debug (9090)."
+    sim_port: int = 8200
+    "First port of the simulators."
+    sim_args: str = ""
+    "More flags for every simulator, as one string."
+    secure_serving: bool = True
+    "TLS between Envoy and the picker."
+
+    def check(self) -> None:
+        """Refuse what cannot work before anything is started."""
+        if self.replicas is not None and not 1 <= self.replicas <= MOST_REPLICAS:
+            raise UserError(f"--replicas {self.replicas} is out of range: choose from 1 to {MOST_REPLICAS}")
+        if self.config is not None and not self.config.is_file():
+            raise UserError(f"--config {self.config} is not a file: name an EndpointPickerConfig file")
+
+    def arguments(self) -> list[str]:
+        """Return the command line that says the same, without `--detach`."""
+        pairs = {
+            "--replicas": self.replicas,
+            "--port": self.port,
+            "--admin-port": self.admin_port,
+            "--config": self.config and self.config.absolute(),
+            "--model": self.model,
+            "--grpc-port": self.grpc_port,
+            "--grpc-health-port": self.grpc_health_port,
+            "--metrics-port": self.metrics_port,
+            "--sim-port": self.sim_port,
+        }
+        flags = [f"{flag}={value}" for flag, value in pairs.items() if value is not None]
+        flags += [f"--sim-args={self.sim_args}"] if self.sim_args else []
+        flags += ["--fail-open"] if self.fail_open else []
+        return flags if self.secure_serving else [*flags, "--no-secure-serving"]
+
+
+def up(options: Options | None = None) -> int:
+    """Run the stack on this machine: Envoy, a picker, and simulators behind it."""
+    options = options or Options()
+    options.check()
+    folder = Folder(default_folder(os.environ))
+    console = _console()
+    if folder.is_supervised():
+        return asyncio.run(_adjust(options, folder=folder, console=console))
+    program = envoy.find(os.environ, say=console.print)
+    if options.detach:
+        return asyncio.run(_detach(options, folder=folder, console=console))
+    folder.acquire()
+    try:
+        settings = settle_ports(options, program=program)
+        asyncio.run(_foreground(settings, folder=folder, console=console))
+    finally:
+        folder.release()
+    return 0
+
+
+def status(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
+    """Show the running stack and its endpoints; exit 1 when none runs."""
+    stack = Folder(default_folder(os.environ)).stack()
+    console = _console()
+    if stack is None:
+        console.print('{"running": false, "endpoints": []}' if as_json else "no stack runs: `pointsman up` starts one")
+        return 1
+    endpoints = asyncio.run(observe(stack))
+    if as_json:
+        document = {"running": True, **msgspec.to_builtins(stack), "endpoints": msgspec.to_builtins(endpoints)}
+        del document["replicas"]
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    elif console.is_terminal:
+        console.print(screen.table(stack, endpoints))
+    else:
+        console.print("\n".join(screen.lines(stack, endpoints)))
+    return 0
+
+
+def down() -> int:
+    """Stop the running stack and wait until everything of it is gone."""
+    folder = Folder(default_folder(os.environ))
+    console = _console()
+    if not folder.is_supervised():
+        console.print("no stack runs")
+        return 0
+    deadline = time.monotonic() + _STOP_TIMEOUT
+    asked = False
+    while folder.is_supervised():
+        stack = folder.stack()
+        if stack is not None and not asked:
+            os.kill(stack.pid, signal.SIGTERM)
+            asked = True
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"the stack in {folder.path} did not stop in {_STOP_TIMEOUT:g} s: see its logs in {folder.logs}"
+            )
+        time.sleep(0.05)
+    console.print("the stack is stopped")
+    return 0
+
+
+def _console() -> Console:
+    return Console(soft_wrap=True, highlight=False, markup=False)
+
+
+def settle_ports(options: Options, *, program: Path) -> Settings:
+    """Return the settings of a new stack.
+
+    Raises PortTaken when a port is taken that a person named, or the gateway's or the admin's.
+    """
+    given: set[int] = set()
+
+    def take(port: int | None, default: int, flag: str, what: str, *, named: bool) -> Address:
+        wish = Wish(port=default if port is None else port, flag=flag, what=what, named=named)
+        chosen = settle(wish, host=HOST, given_out=given)
+        given.add(chosen)
+        return Address(HOST, chosen)
+
+    def inner(port: int | None, default: int, flag: str, what: str) -> Address:
+        return take(port, default, flag, what, named=port is not None)
+
+    return Settings(
+        gateway=take(options.port, 8080, "--port", "the gateway", named=True),
+        admin=take(options.admin_port, 19000, "--admin-port", "Envoy's admin", named=True),
+        picker_grpc=inner(options.grpc_port, 9002, "--grpc-port", "the picker"),
+        picker_health=inner(options.grpc_health_port, 9003, "--grpc-health-port", "the picker's health"),
+        picker_metrics=inner(options.metrics_port, 9090, "--metrics-port", "the picker's metrics"),
+        first_simulator_port=options.sim_port,
+        replicas=options.replicas or DEFAULT_REPLICAS,
+        model=options.model,
+        envoy=program,
+        envoy_workers=min(os.cpu_count() or 1, 4),
+        config=options.config,
+        failure_mode="FailOpen" if options.fail_open else "FailClose",
+        picker_tls=options.secure_serving,
+        simulator_arguments=tuple(shlex.split(options.sim_args)),
+    )
+
+
+async def _foreground(settings: Settings, *, folder: Folder, console: Console) -> None:
+    supervisor = Supervisor(settings, folder=folder, clock=time.monotonic, say=console.print)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+    async with asyncio.TaskGroup() as group:
+        showing = group.create_task(_show(folder, console=console))
+        try:
+            await supervisor.run()
+        finally:
+            showing.cancel()
+    console.print("stopped")
+
+
+async def _show(folder: Folder, *, console: Console) -> None:
+    stack = await until_ready(folder)
+    console.print(_invitation(stack))
+    if not console.is_terminal:
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while True:
+            stack = folder.stack() or stack
+            live.update(screen.table(stack, await observe(stack)), refresh=True)
+            await asyncio.sleep(1)
+
+
+def _invitation(stack: Stack) -> str:
+    body = json.dumps({"model": stack.model, "messages": [{"role": "user", "content": "Hello"}]})
+    return (
+        f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; Envoy's admin: {stack.admin}; logs: {stack.logs})\n"
+        f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
+    )
+
+
+async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
+    folder.logs.mkdir(parents=True, exist_ok=True)
+    log = folder.logs / "up.log"
+    command = [sys.executable, "-m", "pointsman", "up", *options.arguments()]
+    with log.open("wb") as output:
+        child = subprocess.Popen(  # noqa: ASYNC220 - it outlives us, and nothing else waits here
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    while child.poll() is None:
+        stack = folder.stack()
+        if stack is not None and stack.ready:
+            console.print(_invitation(stack))
+            return 0
+        await asyncio.sleep(0.05)
+    last = log.read_text(errors="replace").strip().splitlines()[-1:] or [f"it said nothing (log: {log})"]
+    error = PointsmanError(last[0].removeprefix("pointsman: "))
+    error.exit_code = child.returncode or 1
+    raise error
+
+
+async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
+    stack = await asyncio.wait_for(until_ready(folder), START_TIMEOUT)
+    refuse_changes(options, stack=stack)
+    wanted = options.replicas
+    if wanted is None or wanted == len(stack.replicas):
+        console.print(f"the stack runs already: {stack.gateway} ({len(stack.replicas)} endpoints)")
+        return 0
+    console.print(f"scaling from {len(stack.replicas)} to {wanted} endpoints")
+    folder.write_wanted(Wanted(replicas=wanted))
+    deadline = time.monotonic() + 2 * START_TIMEOUT
+    while time.monotonic() < deadline:
+        now = folder.stack()
+        if now is None:
+            raise Unavailable("the stack stopped while it was scaled")
+        endpoints = await observe(now)
+        if len(endpoints) == wanted and all(e.state == "ready" and e.picks is not None for e in endpoints):
+            console.print(f"the stack has {wanted} endpoints: {now.gateway}")
+            return 0
+        await asyncio.sleep(0.1)
+    raise Unavailable(f"the stack did not reach {wanted} endpoints in time: see the logs in {stack.logs}")
+
+
+def refuse_changes(options: Options, *, stack: Stack) -> None:
+    """Say so when a flag asks for what cannot change while the stack runs."""
+    defaults = Options()
+    asked = {
+        "--port": (options.port, defaults.port, int(stack.gateway.rpartition(":")[2])),
+        "--admin-port": (options.admin_port, defaults.admin_port, int(stack.admin.rpartition(":")[2])),
+        "--model": (options.model, defaults.model, stack.model),
+        "--fail-open": (options.fail_open, defaults.fail_open, stack.failure_mode == "FailOpen"),
+        "--config": (options.config, defaults.config, None),
+    }
+    for flag, (value, default, current) in asked.items():
+        if value not in (default, current):
+            raise UserError(f"{flag} cannot change while the stack runs: `pointsman down` first")

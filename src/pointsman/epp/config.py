@@ -1,0 +1,228 @@
+"""The EndpointPickerConfig document: llm-d's file format, read strictly.
+
+Owns the shape of the file and nothing of its meaning: what plugin names and types stand for is resolved in `defaults`
+and `build`. Both apiVersions are read; fields that llm-d has deprecated are moved to where they belong now, each with a
+warning. All mistakes are reported at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from pointsman.core.documents import parse_yaml
+from pointsman.epp.config_values import ConfigError, Problem, check
+from pointsman.epp.plugins.api import Parameters
+from pointsman.epp.plugins.detectors import Seconds
+from pointsman.epp.registry import nearest
+
+API_VERSION = "llm-d.ai/v1alpha1"
+OLD_API_VERSION = "inference.networking.x-k8s.io/v1alpha1"
+KIND = "EndpointPickerConfig"
+
+GATES: Mapping[str, bool] = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
+"""The feature gates and what they are by default."""
+
+_OLD_GATES = ("dataLayer",)  # the data layer is always there; old files still say so
+
+
+def _quantity(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Quantity = Annotated[str, BeforeValidator(_quantity), Field(pattern=r"^\d+(\.\d+)?([kMGT]i?|Ki)?$")]
+"""A Kubernetes quantity such as 10Gi, 5k or 1000."""
+
+
+class PluginSpec(Parameters):
+    """One entry of `plugins`."""
+
+    type: str = Field(min_length=1)
+    name: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Ref(Parameters):
+    """A reference to a plugin by name."""
+
+    plugin_ref: str = Field(min_length=1)
+
+
+class OptionalRef(Parameters):
+    """A reference that may be left out."""
+
+    plugin_ref: str = ""
+
+
+class ProfileRef(Ref):
+    """A plugin in a profile."""
+
+    weight: float | None = Field(default=None, ge=0)
+
+
+class ProfileSpec(Parameters):
+    """One entry of `schedulingProfiles`."""
+
+    name: str = Field(min_length=1)
+    plugins: tuple[ProfileRef, ...] = ()
+
+
+class SourceRef(Ref):
+    """A data source with what reads its data."""
+
+    extractors: tuple[Ref, ...] = ()
+
+
+class DataLayerSpec(Parameters):
+    """The section `dataLayer`."""
+
+    inject_defaults: bool = True
+    sources: tuple[SourceRef, ...] = ()
+    discovery: Ref | None = None
+    peer_discovery: Ref | None = None
+    cross_replica_syncer_plugin_ref: str = ""
+    cross_replica_sync_interval: Seconds = 0.2
+
+
+class RequestHandlerSpec(Parameters):
+    """The section `requestHandler`."""
+
+    parsers: tuple[Ref, ...] = ()
+
+
+class BandTemplate(Parameters):
+    """The limits of a priority band."""
+
+    max_requests: Quantity | None = None
+    max_bytes: Quantity | None = None
+    fairness_policy_ref: str = ""
+    ordering_policy_ref: str = ""
+
+
+class BandSpec(BandTemplate):
+    """One entry of `flowControl.priorityBands`."""
+
+    priority: int
+
+
+class FlowControlSpec(Parameters):
+    """The section `flowControl`; all but the detector waits for the gate of that name."""
+
+    saturation_detector: OptionalRef | None = None
+    max_bytes: Quantity | None = None
+    max_requests: Quantity | None = None
+    default_request_ttl: Seconds | None = Field(default=None, alias="defaultRequestTTL")
+    no_endpoint_request_ttl: Seconds | None = Field(default=None, alias="noEndpointRequestTTL")
+    enable_eviction: bool = False
+    usage_limit_policy_plugin_ref: str = ""
+    default_priority_band: BandTemplate | None = None
+    default_negative_priority_band: BandTemplate | None = None
+    priority_bands: tuple[BandSpec, ...] = ()
+
+
+class Document(Parameters):
+    """A whole file."""
+
+    api_version: str = ""
+    kind: str = ""
+    feature_gates: tuple[str, ...] = ()
+    plugins: tuple[PluginSpec, ...] = ()
+    scheduling_profiles: tuple[ProfileSpec, ...] = ()
+    data_layer: DataLayerSpec = DataLayerSpec()
+    request_handler: RequestHandlerSpec = RequestHandlerSpec()
+    flow_control: FlowControlSpec = FlowControlSpec()
+    saturation_detector: OptionalRef | None = None
+    parser: Ref | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """A document with the gates that it sets and what should be changed in it some day."""
+
+    document: Document
+    gates: Mapping[str, bool] = field(default_factory=lambda: dict(GATES))
+    warnings: tuple[str, ...] = ()
+
+
+def read_config(text: str | bytes, *, name: str) -> Read:
+    """Return the document in a file's text.
+
+    Raises ConfigError with everything that is wrong with its shape.
+    """
+    raw = parse_yaml(text, name=name)
+    if not isinstance(raw, dict):
+        raise ConfigError([Problem("", f"expected a mapping with kind: {KIND}")], name=name)
+    checked = check(Document, _without_nulls(raw), path="")
+    problems = [*_check_version(raw), *checked.problems]
+    gates: dict[str, bool] = dict(GATES)
+    warnings: list[str] = []
+    if checked.value is not None:
+        problems += _read_gates(checked.value.feature_gates, gates=gates, warnings=warnings)
+    if problems or checked.value is None:
+        raise ConfigError(problems, name=name)
+    document = _modernise(checked.value, warnings=warnings)
+    return Read(document=document, gates=gates, warnings=tuple(warnings))
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop keys without a value, which mean their default in a Kubernetes file."""
+    if isinstance(value, dict):
+        return {str(key): _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    return value
+
+
+def _check_version(raw: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    if raw.get("apiVersion") not in {API_VERSION, OLD_API_VERSION}:
+        problems.append(Problem("apiVersion", f"{raw.get('apiVersion')!r} is not known: write {API_VERSION}"))
+    if raw.get("kind") != KIND:
+        problems.append(Problem("kind", f"{raw.get('kind')!r} is not what the picker reads: write {KIND}"))
+    return problems
+
+
+def _read_gates(given: tuple[str, ...], *, gates: dict[str, bool], warnings: list[str]) -> list[Problem]:
+    problems = []
+    for at, text in enumerate(given):
+        name, _, value = text.partition("=")
+        path = f"featureGates[{at}]"
+        if name in _OLD_GATES:
+            warnings.append(f"{path}: {name} is always on: remove it")
+        elif name not in GATES:
+            problems.append(
+                Problem(path, f"unknown gate {name!r}{nearest(name, GATES) or ': there is '}{_gates(name)}")
+            )
+        elif value.lower() not in {"", "true", "false"}:
+            problems.append(Problem(path, f"{value!r} is not true or false"))
+        else:
+            gates[name] = value.lower() != "false"
+    if gates["flowControl"] and not problems:
+        sentence = "flowControl is not there yet in this version: remove the gate, requests are then never queued"
+        problems.append(Problem("featureGates", sentence))
+    return problems
+
+
+def _gates(name: str) -> str:
+    return "" if nearest(name, GATES) else ", ".join(GATES)
+
+
+def _modernise(document: Document, *, warnings: list[str]) -> Document:
+    """Move deprecated fields to their new places, where those are still free."""
+    change: dict[str, Any] = {}
+    if document.api_version == OLD_API_VERSION:
+        warnings.append(f"apiVersion: {OLD_API_VERSION} is deprecated: write {API_VERSION}")
+        change["api_version"] = API_VERSION
+    if document.parser is not None:
+        warnings.append("parser: deprecated: write it as an entry of requestHandler.parsers")
+        if not document.request_handler.parsers:
+            change["request_handler"] = RequestHandlerSpec(parsers=(document.parser,))
+        change["parser"] = None
+    if document.saturation_detector is not None:
+        warnings.append("saturationDetector: deprecated: write it as flowControl.saturationDetector")
+        if document.flow_control.saturation_detector is None:
+            moved = {"saturation_detector": document.saturation_detector}
+            change["flow_control"] = document.flow_control.model_copy(update=moved)
+        change["saturation_detector"] = None
+    return document.model_copy(update=change)

@@ -1,0 +1,89 @@
+"""Which API a request speaks, by its path.
+
+A configuration names the parsers that it wants, in order; among those the longest path suffix wins, and a parser
+without suffixes (`passthrough-parser`) takes what is left. What a JSON parser reads is the same for all of them
+(`payload`), because their members do not collide; they differ in what they claim. The gRPC parsers claim their methods
+and pass the messages on unread.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pointsman.epp.refusals import BadRequest
+
+_PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
+_DEFAULT_PATH = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parser:
+    """What one parser type claims, and whether it reads JSON."""
+
+    name: str
+    suffixes: tuple[str, ...] = ()
+    reads: bool = True
+
+
+_ALL = (
+    Parser(
+        name="openai-parser",
+        suffixes=(
+            "chat/completions",
+            "completions",
+            "embeddings",
+            "responses",
+            "conversations",
+            "images/generations",
+            "chat/completions/render",
+            "completions/render",
+        ),
+    ),
+    Parser(name="anthropic-parser", suffixes=("v1/messages", "v1/messages/count_tokens")),
+    Parser(name="vllmhttp-parser", suffixes=("inference/v1/generate",)),
+    Parser(name="sglanghttp-parser", suffixes=("generate",)),
+    Parser(
+        name="vllmgrpc-parser",
+        suffixes=("vllm.grpc.engine.VllmEngine/Generate", "vllm.grpc.engine.VllmEngine/Embed"),
+        reads=False,
+    ),
+    Parser(
+        name="vertexai-parser",
+        suffixes=(
+            "PredictionService/ChatCompletions",
+            "PredictionService/RawPredict",
+            "PredictionService/StreamRawPredict",
+        ),
+        reads=False,
+    ),
+    Parser(name="passthrough-parser", reads=False),
+)
+PARSERS: Mapping[str, Parser] = {parser.name: parser for parser in _ALL}
+DEFAULT = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
+
+
+class ParserChoice:
+    """The parsers of one configuration."""
+
+    def __init__(self, names: Sequence[str] = DEFAULT) -> None:
+        parsers = [PARSERS[name] for name in dict.fromkeys(names)]
+        claims = [(suffix, parser) for parser in parsers for suffix in parser.suffixes]
+        self._claims = sorted(claims, key=lambda claim: -len(claim[0]))
+        self._fallback = next((parser for parser in parsers if not parser.suffixes), None)
+        self._known: dict[str, Parser] = {}
+
+    def choose(self, headers: Mapping[str, str]) -> Parser:
+        """Return the parser for a request.
+
+        Raises BadRequest when none claims its path.
+        """
+        path = next(filter(None, map(headers.get, _PATH_HEADERS)), _DEFAULT_PATH).partition("?")[0]
+        parser = self._known.get(path) or self._search(path)
+        if parser is None:
+            raise BadRequest(f"no parser claims the path {path}")
+        if len(self._known) < 1024:  # paths come from clients
+            self._known[path] = parser
+        return parser
+
+    def _search(self, path: str) -> Parser | None:
+        whole = "/" + path.strip("/")
+        return next((parser for suffix, parser in self._claims if whole.endswith("/" + suffix)), self._fallback)

@@ -1,0 +1,169 @@
+"""A request's body, read once and only as far as someone needs it.
+
+msgspec checks the whole document and takes out the few members that matter; the rest is skipped, not built. What it
+refuses although Go's decoder would take it (text that is not UTF-8, lone surrogates, very deep nesting) goes through
+slower readers; what nobody takes is a 400 in the words of `jsonscan`. Types are lenient: a number where text belongs is
+no error of ours, it only gives no prompt; the model server will say what it thinks of it.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pointsman.epp.jsonscan import NotJson, scan_members, top_level_kind
+from pointsman.epp.prompts import completion_text, conversation_text, count_tokens, hash_chain, token_bytes
+from pointsman.epp.refusals import BadRequest
+from pointsman.epp.request import Needs, Prompt
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
+    """What a body says."""
+
+    model: str = ""
+    stream: bool = False
+    prompt: Prompt | None = None
+
+
+class _Members(msgspec.Struct, gc=False):
+    """The members of all APIs that we read, as they come; whatever else there is, is skipped."""
+
+    model: Any = None
+    stream: Any = None
+    prompt: Any = None
+    messages: Any = None
+    input: Any = None
+    instructions: Any = None
+    system: Any = None
+    text: Any = None
+    token_ids: Any = None
+    input_ids: Any = None
+    tools: msgspec.Raw = msgspec.Raw(b"")
+    cache_salt: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    sampling_params: Any = None
+
+
+class _ModelOnly(msgspec.Struct, gc=False):
+    model: Any = None
+    stream: Any = None
+
+
+_read_members: Callable[[bytes], _Members] = msgspec.json.Decoder(_Members).decode
+_read_model: Callable[[bytes], _ModelOnly] = msgspec.json.Decoder(_ModelOnly).decode
+
+
+def read_payload(body: bytes, *, needs: Needs) -> Payload:
+    """Return what the body says, and no more of it than `needs` asks for.
+
+    Raises BadRequest when it is not a JSON object.
+    """
+    if not needs.prompt:
+        few: _ModelOnly = _decode(body, _read_model, _ModelOnly)
+        return Payload(model=_str(few.model), stream=few.stream is True)
+    members: _Members = _decode(body, _read_members, _Members)
+    model = _str(members.model)
+    return Payload(model=model, stream=members.stream is True, prompt=_prompt(members, model=model, needs=needs))
+
+
+def _decode(body: bytes, fast: Callable[[bytes], Any], kind: type[Any]) -> Any:
+    try:
+        return fast(body)
+    except msgspec.ValidationError:
+        _refuse_kind(body)
+        return kind()  # `null`: an object without members
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_slowly(body, kind)
+
+
+def _decode_slowly(body: bytes, kind: type[Any]) -> Any:
+    """Read what the fast parser would not take; refuse what is not JSON."""
+    try:
+        members = scan_members(body)
+    except NotJson as error:
+        raise BadRequest(f"error unmarshaling request bodyMap: {error}") from None
+    _refuse_kind(body)
+    found: dict[str, Any] = {}
+    for member in members:
+        if member.key in kind.__struct_fields__ and member.key != "tools":
+            text = body[member.start : member.stop].decode("utf-8", "replace")
+            try:
+                found[member.key] = json.loads(text)
+            except RecursionError:
+                continue  # deeper than any prompt: nothing that we could read
+    return kind(**found)
+
+
+def _refuse_kind(body: bytes) -> None:
+    kind = top_level_kind(body)
+    if kind not in {"object", "null"}:
+        why = f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+        raise BadRequest(f"error unmarshaling request bodyMap: {why}")
+
+
+def _prompt(members: _Members, *, model: str, needs: Needs) -> Prompt:
+    text, multimodal = _text(members)
+    blocks = (
+        hash_chain(
+            text,
+            model=model,
+            salt=_str(members.cache_salt),
+            block_tokens=needs.block_tokens,
+            max_blocks=needs.max_blocks,
+        )
+        if needs.block_tokens and text
+        else ()
+    )
+    return Prompt(
+        tokens=count_tokens(text),
+        block_tokens=needs.block_tokens,
+        blocks=blocks,
+        multimodal=multimodal,
+        max_output_tokens=_most_output(members),
+    )
+
+
+def _text(members: _Members) -> tuple[bytes, bool]:
+    """Return the prompt's bytes, whichever API the body is for."""
+    tools = bytes(members.tools).decode("utf-8", "replace")
+    if members.messages is not None:
+        return conversation_text(members.messages, before=(tools, *_texts(members.system)))
+    if members.prompt is not None:
+        return completion_text(members.prompt), False
+    if members.input is not None:
+        before = (tools, *_texts(members.instructions))
+        if isinstance(members.input, list) and any(isinstance(each, dict) for each in members.input):
+            return conversation_text(members.input, before=before)
+        return "".join(before).encode("utf-8", "replace") + completion_text(members.input), False
+    for ids in (members.token_ids, members.input_ids):
+        if isinstance(ids, list):
+            return token_bytes(ids), False
+    return completion_text(members.text), False
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a string, or of a list of text blocks."""
+    if isinstance(value, str):
+        return [value]
+    blocks = value if isinstance(value, list) else ()
+    return [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
+
+
+def _most_output(members: _Members) -> int | None:
+    sampling = members.sampling_params if isinstance(members.sampling_params, dict) else {}
+    for value in (
+        members.max_completion_tokens,
+        members.max_tokens,
+        members.max_output_tokens,
+        sampling.get("max_tokens", sampling.get("max_new_tokens")),
+    ):
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def _str(value: Any) -> str:
+    return value if isinstance(value, str) else ""

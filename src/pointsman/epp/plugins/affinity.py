@@ -1,0 +1,192 @@
+"""Scorers and filters by affinity: who already has what the request needs.
+
+What they know comes from the views (loaded adapters, labels) or from a producer (cached prefixes); only `NoHitLru` and
+the session plugins remember something of their own.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from pointsman.epp.plugins.api import (
+    INFLIGHT_LOAD,
+    PREFIX_MATCHES,
+    Context,
+    Endpoints,
+    HeaderChanges,
+    Key,
+    Parameters,
+    PrefixMatches,
+    RequestCost,
+    Results,
+)
+from pointsman.epp.plugins.scorers import INFLIGHT_PRODUCER
+from pointsman.epp.request import Request
+from pointsman.epp.view import EndpointView
+
+APPROX_PRODUCER = "approx-prefix-cache-producer"
+
+
+class LoraAffinityScorer:
+    """Who has the adapter loaded; next, who has a free place for it; next, who is about to load it."""
+
+    def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
+        """Compare what each server says of its adapters with the target model."""
+        model = request.target_model or request.model
+        return [_lora(endpoint, model) for endpoint in endpoints]
+
+
+def _lora(endpoint: EndpointView, model: str) -> float:
+    lora = endpoint.metrics.lora
+    if model in lora.running:
+        return 1.0
+    if len(lora.running) + len(lora.waiting) < lora.max_active:
+        return 0.8
+    return 0.6 if model in lora.waiting else 0.0
+
+
+class PrefixCacheParameters(Parameters):
+    """What `prefix-cache-scorer` takes."""
+
+    prefix_match_info_producer_name: str = APPROX_PRODUCER
+    match_length_weight: float = Field(default=0.0, ge=0, le=1)
+    match_length_scale_tokens: int = Field(default=8192, gt=0)
+
+
+class PrefixCacheScorer:
+    """The more of the prompt is cached, the better: as a share of it and, by weight, as an absolute length."""
+
+    def __init__(self, parameters: PrefixCacheParameters) -> None:
+        self._weight = parameters.match_length_weight
+        self._scale = parameters.match_length_scale_tokens
+        self._matches = Key[PrefixMatches](PREFIX_MATCHES, producer=parameters.prefix_match_info_producer_name)
+        self.consumes = (self._matches,)
+
+    def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
+        """Return the matched share; 0 for everyone when nothing is known."""
+        matches = self._matches.of(request)
+        if matches is None or not matches.blocks or not matches.total:
+            return [0.0] * len(endpoints)
+        found, total, weight = matches.blocks.get, matches.total, self._weight
+        if not weight:
+            return [found(endpoint.target, 0) / total for endpoint in endpoints]
+        unit = matches.block_tokens / self._scale
+        blocks = [found(endpoint.target, 0) for endpoint in endpoints]
+        return [weight * min(1.0, count * unit) ** 2 + (1 - weight) * count / total for count in blocks]
+
+
+class NoHitLruParameters(Parameters):
+    """What `no-hit-lru-scorer` takes."""
+
+    lru_size: int = Field(default=1024, gt=0)
+    prefix_match_info_producer_name: str = APPROX_PRODUCER
+
+
+class NoHitLru:
+    """Spreads requests that nobody has a prefix for: to who never had one, then to who had one longest ago."""
+
+    def __init__(self, parameters: NoHitLruParameters) -> None:
+        self._size = parameters.lru_size
+        self._matches = Key[PrefixMatches](PREFIX_MATCHES, producer=parameters.prefix_match_info_producer_name)
+        self._used: OrderedDict[str, None] = OrderedDict()  # oldest first
+        self.consumes = (self._matches,)
+
+    def _is_cold(self, request: Request) -> bool:
+        matches = self._matches.of(request)
+        return matches is None or not any(matches.blocks.values())
+
+    def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
+        """Rank by age when nobody has a hit; stay out of it otherwise."""
+        if not self._is_cold(request):
+            return [0.5] * len(endpoints)
+        if len(endpoints) == 1:
+            return [1.0]
+        age = {target: at for at, target in enumerate(self._used)}
+        order = sorted(range(len(endpoints)), key=lambda at: age.get(endpoints[at].target, -1))
+        scores = [0.0] * len(endpoints)
+        for rank, at in enumerate(order):
+            scores[at] = 1.0 - rank / (len(endpoints) - 1)
+        return scores
+
+    def before_send(self, request: Request, results: Results, primary: str) -> HeaderChanges | None:
+        """Note who got a cold request."""
+        if self._is_cold(request):
+            for picked in (results.get(primary), results.get("prefill") if primary != "prefill" else None):
+                if picked is not None:
+                    self._used[picked.first.target] = None
+                    self._used.move_to_end(picked.first.target)
+            while len(self._used) > self._size:
+                self._used.popitem(last=False)
+        return None
+
+    def on_endpoints(self, targets: frozenset[str]) -> None:
+        """Forget those that are gone."""
+        for target in [each for each in self._used if each not in targets]:
+            del self._used[target]
+
+
+class HeaderLabelParameters(Parameters):
+    """What `header-label-affinity-scorer` takes."""
+
+    header_name: str
+    label_key: str
+
+
+class HeaderLabelAffinityScorer:
+    """Endpoints whose label has the value of a request's header."""
+
+    def __init__(self, parameters: HeaderLabelParameters) -> None:
+        self._header = parameters.header_name.lower()
+        self._label = parameters.label_key
+
+    def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
+        """Return 1 for those that match."""
+        value = request.headers.get(self._header)
+        if not value:
+            return [0.0] * len(endpoints)
+        return [1.0 if endpoint.labels.get(self._label) == value else 0.0 for endpoint in endpoints]
+
+
+class PrefixAffinityParameters(Parameters):
+    """What `prefix-cache-affinity-filter` takes."""
+
+    affinity_threshold: float = Field(default=0.80, ge=0, le=1)
+    exploration_probability: float = Field(default=0.0, ge=0, le=1)
+    max_ttft_penalty_ms: float = Field(default=18_000, ge=0, alias="maxTTFTPenaltyMs")
+    ttft_source: Literal["prefillThroughput"] = "prefillThroughput"
+    peak_prefill_throughput: float = Field(default=15_928, gt=0)
+    prefix_match_info_producer_name: str = APPROX_PRODUCER
+    latency_prediction_info_producer_name: str = ""
+    in_flight_load_producer_name: str = INFLIGHT_PRODUCER
+
+
+class PrefixCacheAffinityFilter:
+    """Endpoints that have most of the prompt cached, unless their queue would cost more than the cache saves."""
+
+    def __init__(self, parameters: PrefixAffinityParameters, *, context: Context) -> None:
+        self._parameters = parameters
+        self._rng = context.rng
+        self._matches = Key[PrefixMatches](PREFIX_MATCHES, producer=parameters.prefix_match_info_producer_name)
+        load = Key[RequestCost](INFLIGHT_LOAD, producer=parameters.in_flight_load_producer_name)
+        self.consumes = (self._matches, load)
+
+    def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
+        """Keep the sticky ones, or everyone."""
+        matches, wanted = self._matches.of(request), self._parameters
+        if matches is None or not matches.total:
+            return endpoints
+        if wanted.exploration_probability and self._rng.random() < wanted.exploration_probability:
+            return endpoints
+        least = wanted.affinity_threshold * matches.total
+        sticky = [endpoint for endpoint in endpoints if matches.blocks.get(endpoint.target, 0) >= least]
+        if not sticky or len(sticky) == len(endpoints):
+            return endpoints
+        stuck = {endpoint.target for endpoint in sticky}
+        others = [endpoint for endpoint in endpoints if endpoint.target not in stuck]
+        return endpoints if self._wait_ms(sticky) - self._wait_ms(others) > wanted.max_ttft_penalty_ms else sticky
+
+    def _wait_ms(self, endpoints: Endpoints) -> float:
+        least = min(endpoint.inflight_tokens for endpoint in endpoints)
+        return least / self._parameters.peak_prefill_throughput * 1000

@@ -1,0 +1,219 @@
+"""What a plugin is: small protocols, and the few things that it is given.
+
+A class takes part wherever it has the method: `filter`, `score` and `pick` in the profiles that name it; `produce`,
+`admit`, `before_send` and `on_response` for every request; `saturation` where it is named as the detector;
+`next_profiles` and `conclude` as the one profile handler. Lists are aligned: `score` returns one number per endpoint,
+in the order in which it was given them; arguments are positional, so a class may call them what it likes. Everything is
+synchronous and sees frozen views only. A plugin may remember;
+it must not do I/O, sleep, or keep a request.
+
+A plugin that raises loses its own contribution to this one decision, is counted and logged; the request goes on. The
+exception is a `Refusal`, which is an answer and not a failure.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from pointsman.epp.request import Request
+from pointsman.epp.view import EndpointView
+
+T = TypeVar("T")
+
+
+class Parameters(BaseModel):
+    """Base of the parameters of our own plugins: frozen, strict, camelCase in files."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_alias=True, validate_by_name=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a plugin that asks for `context` is given."""
+
+    name: str
+    clock: Callable[[], float]
+    rng: random.Random
+    plugins: Mapping[str, Any] = field(default_factory=dict)  # those that its `references` named
+    profiles: tuple[str, ...] = ()  # the configured profiles, for handlers
+
+
+class Key(Generic[T]):
+    """The name of something that a producer finds out about a request, with its type.
+
+    The same kind of thing can come from several producers; `name` says from which.
+    """
+
+    __slots__ = ("kind", "name", "producer")
+
+    def __init__(self, kind: str, *, producer: str) -> None:
+        self.kind = kind
+        self.producer = producer
+        self.name = f"{kind}/{producer}"
+
+    def of(self, request: Request) -> T | None:
+        """Return what was found out about the request, or None."""
+        return cast("T | None", request.attributes.get(self.name))
+
+    def __repr__(self) -> str:
+        return f"Key({self.name})"
+
+
+class PrefixMatches(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a prompt each endpoint has cached, in blocks from its start; endpoints that have none are left out.
+
+    `cached` counts blocks; `blocks` may weigh them by where they lie, and is the same where nobody knows.
+    """
+
+    total: int
+    block_tokens: int
+    blocks: Mapping[str, int]  # by target
+    cached: Mapping[str, int]
+
+
+class RequestCost(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens of work a request is, at each endpoint."""
+
+    prompt: int
+    output: int = 0  # estimated, where that is asked for
+    matches: PrefixMatches | None = None
+
+    def at(self, target: str) -> int:
+        """Return the tokens that this endpoint would have to compute."""
+        if self.matches is None:
+            return self.prompt + self.output
+        cached = self.matches.cached.get(target, 0) * self.matches.block_tokens
+        return max(0, self.prompt - cached) + self.output
+
+
+PREFIX_MATCHES = "PrefixCacheMatchInfo"
+INFLIGHT_LOAD = "InFlightLoad"
+TOKENIZED_PROMPT = "TokenizedPrompt"
+SESSION_ID = "SessionID"
+
+Endpoints = Sequence[EndpointView]
+
+
+class Picked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a profile came to: the endpoints to use, best first, and the scores of all that were in the running."""
+
+    endpoints: Endpoints
+    candidates: Endpoints
+    scores: Sequence[float]  # of the candidates, in their order
+
+    @property
+    def first(self) -> EndpointView:
+        """The endpoint to use."""
+        return self.endpoints[0]
+
+
+Results = Mapping[str, Picked | None]
+"""By profile, in the order in which they ran; None where filters left nobody."""
+
+
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a profile handler makes of its profiles' results."""
+
+    primary: str  # the profile whose endpoints serve the request
+    target: str = ""  # send it to this `ip:port` instead of the endpoint's own
+
+
+class HeaderChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to a request's headers on the way to the model server."""
+
+    set: Sequence[tuple[str, str]] = ()
+    remove: Sequence[str] = ()
+
+
+class Filter(Protocol):
+    """Drops endpoints."""
+
+    def filter(self, request: Request, endpoints: Endpoints, /) -> Endpoints:
+        """Return those that may serve the request."""
+
+
+class Scorer(Protocol):
+    """Ranks endpoints."""
+
+    def score(self, request: Request, endpoints: Endpoints, /) -> Sequence[float]:
+        """Return one number per endpoint, from 0 (worst) to 1; what lies outside is clamped."""
+
+
+class Picker(Protocol):
+    """Chooses by scores."""
+
+    def pick(self, request: Request, endpoints: Endpoints, scores: Sequence[float], /) -> Endpoints:
+        """Return the endpoints to try, in this order; at least one."""
+
+
+class ProfileHandler(Protocol):
+    """Says which profiles run, and what their results mean."""
+
+    def next_profiles(self, request: Request, results: Results, /) -> Sequence[str]:
+        """Return the profiles to run now; none when `results` has all that is needed."""
+
+    def conclude(self, request: Request, results: Results, /) -> Conclusion:
+        """Return which result serves the request.
+
+        Raises Refusal when none can.
+        """
+
+
+class Producer(Protocol):
+    """Finds something out about a request before filters and scorers run."""
+
+    @property
+    def produces(self) -> Sequence[Key[Any]]:
+        """What it finds out."""
+
+    def produce(self, request: Request, endpoints: Endpoints, /) -> Mapping[str, object]:
+        """Return it, by the names of its keys."""
+
+
+class Admitter(Protocol):
+    """May turn a request away."""
+
+    def admit(self, request: Request, endpoints: Endpoints, /) -> str:
+        """Return why the request cannot be admitted; nothing when it can."""
+
+
+class Detector(Protocol):
+    """Says how full a pool is."""
+
+    def saturation(self, endpoints: Endpoints, /) -> float:
+        """Return 0 for idle, 1 and more for full."""
+
+
+class Decider(Protocol):
+    """Says whether a stage is worth running on another endpoint than the one that decodes."""
+
+    def wants(self, request: Request, endpoint: EndpointView | None, /) -> bool:
+        """Return whether; `endpoint` is the decode pick when there is one."""
+
+
+class BeforeSend(Protocol):
+    """Is told what was decided."""
+
+    def before_send(self, request: Request, results: Results, primary: str, /) -> HeaderChanges | None:
+        """Remember, or return what to change in the request's headers."""
+
+
+class OnResponse(Protocol):
+    """Adds to the response's headers."""
+
+    def on_response(self, request: Request, endpoint: EndpointView, /) -> Sequence[tuple[str, str]]:
+        """Return the headers to set; `endpoint` is the one that answered."""
+
+
+class OnEndpoints(Protocol):
+    """Is told when endpoints come and go."""
+
+    def on_endpoints(self, targets: frozenset[str], /) -> None:
+        """Forget what belongs to others than these."""

@@ -1,0 +1,35 @@
+"""What the Gateway API conformance suite needs of a picker. Not for production: a client decides where it goes."""
+
+from collections.abc import Sequence
+
+from pointsman.epp.endpoint import host_of
+from pointsman.epp.plugins.api import Endpoints
+from pointsman.epp.request import Request
+from pointsman.epp.view import EndpointView
+
+TESTING_HEADER = "test-epp-endpoint-selection"
+SERVED_HEADER = "x-conformance-test-served-endpoint"
+
+
+class HeaderBasedTestingFilter:
+    """The endpoints that a test's header names, in its order; nobody without the header (conformance tests only)."""
+
+    def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
+        """Keep those that are named by address, or by address and port."""
+        wanted = [part.strip() for part in request.headers.get(TESTING_HEADER, "").split(",") if part.strip()]
+        kept: list[EndpointView] = []
+        for name in wanted:
+            kept += [each for each in endpoints if _is_named(each, name) and each not in kept]
+        return kept
+
+
+def _is_named(endpoint: EndpointView, name: str) -> bool:
+    return name == endpoint.target or (host_of(name) == name and host_of(endpoint.address) == name)
+
+
+class ServedVerifier:
+    """Tells the client which endpoint the proxy says it used."""
+
+    def on_response(self, _request: Request, endpoint: EndpointView) -> Sequence[tuple[str, str]]:
+        """Name it."""
+        return ((SERVED_HEADER, endpoint.target),)

@@ -1,0 +1,275 @@
+"""Filters: who may serve a request at all. Pure; an empty answer is an answer (the profile then has nobody)."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pointsman.epp.plugins.api import Endpoints, Parameters
+from pointsman.epp.request import Request
+from pointsman.epp.view import EndpointView
+
+ROLE_LABEL = "llm-d.ai/role"
+
+
+class _RoleFilter:
+    roles: frozenset[str]
+    unlabelled = False
+
+    def filter(self, _request: Request, endpoints: Endpoints) -> Endpoints:
+        """Keep the endpoints that have one of the roles."""
+        roles, unlabelled = self.roles, self.unlabelled
+        return [
+            endpoint
+            for endpoint in endpoints
+            if (unlabelled if (role := endpoint.labels.get(ROLE_LABEL)) is None else role in roles)
+        ]
+
+
+class DecodeFilter(_RoleFilter):
+    """Endpoints that decode; one without the label does everything, so it does that too."""
+
+    roles = frozenset(("decode", "prefill-decode", "both", "encode-prefill-decode"))
+    unlabelled = True
+
+
+class PrefillFilter(_RoleFilter):
+    """Endpoints that prefill."""
+
+    roles = frozenset(("prefill", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode"))
+
+
+class EncodeFilter(_RoleFilter):
+    """Endpoints that encode images, video and audio."""
+
+    roles = frozenset(("encode", "encode-prefill", "encode-prefill-decode"))
+
+
+class Expression(Parameters):
+    """One requirement of a Kubernetes label selector."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _values_fit(self) -> "Expression":
+        if self.operator in {"In", "NotIn"} and not self.values:
+            raise ValueError(f"operator {self.operator} needs values")
+        if self.operator in {"Exists", "DoesNotExist"} and self.values:
+            raise ValueError(f"operator {self.operator} takes no values")
+        return self
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels meet the requirement, as Kubernetes decides it."""
+        has = self.key in labels
+        if self.operator == "Exists":
+            return has
+        if self.operator == "DoesNotExist":
+            return not has
+        return (has and labels[self.key] in self.values) == (self.operator == "In")
+
+
+class SelectorParameters(Parameters):
+    """A Kubernetes LabelSelector; an empty one matches everything."""
+
+    match_labels: Mapping[str, str] = Field(default_factory=dict)
+    match_expressions: tuple[Expression, ...] = ()
+
+
+class LabelSelectorFilter:
+    """Endpoints whose labels a Kubernetes label selector matches."""
+
+    def __init__(self, parameters: SelectorParameters) -> None:
+        self._labels = tuple(parameters.match_labels.items())
+        self._expressions = parameters.match_expressions
+
+    def filter(self, _request: Request, endpoints: Endpoints) -> Endpoints:
+        """Keep those that match."""
+        return [endpoint for endpoint in endpoints if self._matches(endpoint.labels)]
+
+    def _matches(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(key) == value for key, value in self._labels) and all(
+            expression.matches(labels) for expression in self._expressions
+        )
+
+
+class ByLabelParameters(Parameters):
+    """What `by-label` takes."""
+
+    label: str
+    valid_values: tuple[str, ...] = ()
+    allows_no_label: bool = False
+
+
+class ByLabelFilter:
+    """Endpoints with a label of certain values (deprecated: `label-selector-filter` does more)."""
+
+    def __init__(self, parameters: ByLabelParameters) -> None:
+        self._parameters = parameters
+
+    def filter(self, _request: Request, endpoints: Endpoints) -> Endpoints:
+        """Keep those with a valid value, or without the label where that is allowed."""
+        wanted = self._parameters
+        return [
+            endpoint
+            for endpoint in endpoints
+            if (
+                wanted.allows_no_label
+                if (value := endpoint.labels.get(wanted.label)) is None
+                else value in wanted.valid_values
+            )
+        ]
+
+
+class Condition(Parameters):
+    """One limit of the utilization filter."""
+
+    metric: Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
+    max_value: float
+
+
+class UtilizationFilterParameters(Parameters):
+    """What `utilization-filter` takes."""
+
+    conditions: tuple[Condition, ...] = ()
+    fallback_on_empty: bool = False
+
+
+_METRICS: Mapping[str, Callable[[EndpointView], float]] = {
+    "active-requests": lambda endpoint: endpoint.inflight_requests,
+    "running-requests": lambda endpoint: endpoint.running,
+    "waiting-queue": lambda endpoint: endpoint.waiting,
+    "kv-cache-utilization": lambda endpoint: endpoint.kv_usage,
+}
+
+
+class UtilizationFilter:
+    """Endpoints below all limits."""
+
+    def __init__(self, parameters: UtilizationFilterParameters) -> None:
+        self._limits = tuple((_METRICS[each.metric], each.max_value) for each in parameters.conditions)
+        self._fallback = parameters.fallback_on_empty
+
+    def filter(self, _request: Request, endpoints: Endpoints) -> Endpoints:
+        """Drop whoever is above a limit."""
+        kept = [each for each in endpoints if not any(read(each) > limit for read, limit in self._limits)]
+        return kept or (endpoints if self._fallback else kept)
+
+
+_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "Equal": operator.eq,
+    "NotEqual": operator.ne,
+}
+
+
+class Threshold(Parameters):
+    """A comparison with a number."""
+
+    operator: Literal["LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "Equal", "NotEqual"]
+    value: float
+
+
+class ThresholdAlgorithm(Parameters):
+    """The one algorithm of the attribute filter."""
+
+    type: Literal["threshold"] = "threshold"
+    threshold: Threshold
+
+
+class AttributeFilterParameters(Parameters):
+    """What `endpoint-attribute-filter` takes."""
+
+    attribute: str
+    producer: str = "core-metrics-extractor"
+    on_missing: Literal["Pass", "Fail"] = "Pass"
+    fallback_on_empty: bool = False
+    algorithm: ThresholdAlgorithm
+
+
+class EndpointAttributeFilter:
+    """Endpoints with a custom metric that compares well."""
+
+    def __init__(self, parameters: AttributeFilterParameters) -> None:
+        self._attribute = parameters.attribute
+        self._compare = _OPERATORS[parameters.algorithm.threshold.operator]
+        self._value = parameters.algorithm.threshold.value
+        self._missing = parameters.on_missing == "Pass"
+        self._fallback = parameters.fallback_on_empty
+
+    def filter(self, _request: Request, endpoints: Endpoints) -> Endpoints:
+        """Keep those whose attribute meets the threshold."""
+        kept = [endpoint for endpoint in endpoints if self._keeps(endpoint.attributes.get(self._attribute))]
+        return kept or (endpoints if self._fallback else kept)
+
+    def _keeps(self, value: float | None) -> bool:
+        return self._missing if value is None else self._compare(value, self._value)
+
+
+class RangeParameters(Parameters):
+    """What `context-length-aware` takes."""
+
+    label: str = "llm-d.ai/context-length-range"
+    enable_filtering: bool = False
+
+
+class ContextLengthAware:
+    """Endpoints for a range of prompt lengths, by a label `min-max`: as a filter when enabled, as a scorer always.
+
+    A narrow range that has room left fits best; no label fits moderately; a range that the prompt is outside of fits
+    the worse the farther away it is.
+    """
+
+    def __init__(self, parameters: RangeParameters) -> None:
+        self._label = parameters.label
+        self._filters = parameters.enable_filtering
+
+    def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
+        """Keep those whose range has the prompt, and those without a range."""
+        if not self._filters:
+            return endpoints
+        tokens = _tokens(request)
+        return [endpoint for endpoint in endpoints if self._allows(endpoint, tokens)]
+
+    def _allows(self, endpoint: EndpointView, tokens: int) -> bool:
+        text = endpoint.labels.get(self._label)
+        span = None if text is None else parse_range(text)
+        return text is None or (span is not None and span[0] <= tokens <= span[1])
+
+    def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
+        """Return how well each range fits."""
+        tokens = _tokens(request)
+        return [fit(endpoint.labels.get(self._label), tokens) for endpoint in endpoints]
+
+
+def parse_range(text: str) -> tuple[int, int] | None:
+    """Return the bounds of `min-max`; None when it is not a range."""
+    low, dash, high = text.partition("-")
+    if not dash or not low.strip().isdigit() or not high.strip().isdigit() or int(low) > int(high):
+        return None
+    return int(low), int(high)
+
+
+def fit(label: str | None, tokens: int) -> float:
+    """Return how well a prompt of so many tokens fits an endpoint with this label."""
+    if label is None:
+        return 0.5
+    span = parse_range(label)
+    if span is None:
+        return 0.0
+    low, high = span
+    if low <= tokens <= high:
+        width = high - low
+        room = (high - tokens) / width if width else 1.0
+        return 0.3 + 0.7 * (0.7 / (1 + width / 10_000) + 0.3 * room)
+    distance = low - tokens if tokens < low else tokens - high
+    return 0.3 / (1 + distance / 1000)
+
+
+def _tokens(request: Request) -> int:
+    return request.prompt.tokens if request.prompt is not None else 0

@@ -1,0 +1,72 @@
+"""Pickers: from scores to the endpoints to try, best first. Ties are always broken at random."""
+
+import heapq
+import random
+from collections.abc import Sequence
+
+from pydantic import Field, field_validator
+
+from pointsman.epp.plugins.api import Context, Endpoints, Parameters
+from pointsman.epp.request import Request
+
+
+class PickerParameters(Parameters):
+    """What all pickers take."""
+
+    max_num_of_endpoints: int = Field(default=1, description="How many endpoints the destination header lists.")
+
+    @field_validator("max_num_of_endpoints")
+    @classmethod
+    def _at_least_one(cls, value: int) -> int:
+        return max(value, 1)
+
+
+class MaxScorePicker:
+    """The highest score wins."""
+
+    def __init__(self, parameters: PickerParameters, *, context: Context) -> None:
+        self._count = parameters.max_num_of_endpoints
+        self._rng = context.rng
+
+    def pick(self, _request: Request, endpoints: Endpoints, scores: Sequence[float]) -> Endpoints:
+        """Return the best."""
+        if self._count == 1:
+            best = max(scores)
+            ties = [at for at, score in enumerate(scores) if score == best]
+            return (endpoints[ties[0] if len(ties) == 1 else ties[int(self._rng.random() * len(ties))]],)
+        draw = self._rng.random
+        ranked = heapq.nsmallest(self._count, [(-score, draw(), at) for at, score in enumerate(scores)])
+        return [endpoints[at] for _, _, at in ranked]
+
+
+class RandomPicker:
+    """Everyone has the same chance."""
+
+    def __init__(self, parameters: PickerParameters, *, context: Context) -> None:
+        self._count = parameters.max_num_of_endpoints
+        self._rng = context.rng
+
+    def pick(self, _request: Request, endpoints: Endpoints, _scores: Sequence[float]) -> Endpoints:
+        """Return a sample."""
+        return draw(endpoints, count=self._count, rng=self._rng)
+
+
+class WeightedRandomPicker:
+    """The chance is in proportion to the score (Efraimidis and Spirakis' A-Res: the largest U^(1/score) win)."""
+
+    def __init__(self, parameters: PickerParameters, *, context: Context) -> None:
+        self._count = parameters.max_num_of_endpoints
+        self._rng = context.rng
+
+    def pick(self, _request: Request, endpoints: Endpoints, scores: Sequence[float]) -> Endpoints:
+        """Return a weighted sample; without any score above 0, a plain one."""
+        rng = self._rng
+        if max(scores) <= 0:
+            return draw(endpoints, count=self._count, rng=rng)
+        keys = [(rng.random() ** (1.0 / score) if score > 0 else 0.0, at) for at, score in enumerate(scores)]
+        return [endpoints[at] for _, at in heapq.nlargest(self._count, keys)]
+
+
+def draw(endpoints: Endpoints, *, count: int, rng: random.Random) -> Endpoints:
+    """Return `count` of the endpoints in random order, or all when there are fewer."""
+    return rng.sample(endpoints, min(count, len(endpoints)))

@@ -1,0 +1,48 @@
+"""The question `/v1/models`: which models and adapters an endpoint serves. Asked only where someone wants it."""
+
+import msgspec
+
+from pointsman.epp.pool import Mark, Member
+from pointsman.epp.sources.scrape import Take, Tally
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Model]
+
+
+_DECODER = msgspec.json.Decoder(_Answer)
+
+
+def parse_models(body: bytes) -> frozenset[str] | None:
+    """Return the names in an answer, None when it is not one."""
+    try:
+        return frozenset(model.id for model in _DECODER.decode(body).data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Models:
+    """Keeps each member's models."""
+
+    source = "models-data-source"
+    extractor = "models-data-extractor"
+
+    def __init__(self, *, tally: Tally) -> None:
+        self._tally = tally
+
+    def takes(self, member: Member) -> Take:
+        """Return what writes to the member."""
+
+        def take(body: bytes, *, asked_at: float, mark: Mark) -> bool:  # noqa: ARG001 - the question's shape
+            models = parse_models(body)
+            if models is None:
+                self._tally.extract_errors[self.source, self.extractor] += 1
+                return False
+            member.models = models
+            return True
+
+        return take

@@ -1,0 +1,191 @@
+"""Find a few metric lines in a Prometheus text page, by searching bytes instead of parsing the page.
+
+A vLLM page has a few hundred lines and we want five of them, twenty times a second from every endpoint. So each family
+is looked for where it stood in the page before; only when it is not there is the whole page searched. The text format
+makes this sound: the lines of one family stand together, each begins at the start of a line, and a line break in a
+label value is escaped. What is not a proper line of the family (a value that is no number, half a label set) is as if
+it were not there: a page can lie, it cannot raise.
+
+Which series counts when there are several is llm-d's rule: the one with the latest timestamp, the first of equals. For
+LoRA info the gauge's value is the time, so there the largest value wins.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from pointsman.core.errors import UserError
+
+_SPEC = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\}\s*)?", re.ASCII | re.DOTALL)
+_MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\s]+))\s*(?:,|$)', re.ASCII)
+_LABEL = re.compile(rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
+_ESCAPE = re.compile(r"\\(.)")
+_AFTER_NAME = frozenset(b"{ \t")
+_NOT_NUMBERS = re.compile(rb"histogram|summary")
+_BEFORE, _BEYOND = 256, 1024  # how far a family may have moved since the last page and still be found at once
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One metric to look for: a name, and labels that a series must have."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Series(NamedTuple):
+    """One line of a family."""
+
+    labels: bytes  # between the braces, as written
+    value: float
+    timestamp: int
+
+
+def parse_spec(text: str, *, where: str) -> Spec | None:
+    """Return the spec of `name` or `name{label=value,…}`, quotes optional; None for an empty text.
+
+    Raises UserError naming `where` when it is neither.
+    """
+    if not text.strip():
+        return None
+    match = _SPEC.fullmatch(text)
+    if match is None:
+        raise UserError(f"{where}: {text!r} is not a metric: write name or name{{label=value,…}}")
+    labels, at, inside = [], 0, (match[2] or "").strip()
+    while at < len(inside):
+        label = _MATCHER.match(inside, at)
+        if label is None:
+            raise UserError(f"{where}: {inside[at:]!r} is not a label matcher: write label=value, commas between")
+        labels.append((label[1], label[3] if label[2] is None else _unescape(label[2])))
+        at = label.end()
+    return Spec(match[1], tuple(sorted(dict(labels).items())))
+
+
+class Finder:
+    """Finds one family in the pages of one endpoint; remembers where it stood."""
+
+    __slots__ = ("_at", "_labels", "_name", "_needle")
+
+    def __init__(self, spec: Spec) -> None:
+        self._name = spec.name.encode()
+        self._needle = b"\n" + self._name
+        self._labels = spec.labels
+        self._at = 0
+
+    def latest(self, page: bytes) -> Series | None:
+        """Return the series with the latest timestamp among those that have the spec's labels."""
+        best: Series | None = None
+        for series in self._matching(page):
+            if best is None or series.timestamp > best.timestamp:
+                best = series
+        return best
+
+    def largest(self, page: bytes) -> Series | None:
+        """Return the series with the largest value among those that have the spec's labels."""
+        best: Series | None = None
+        for series in self._matching(page):
+            if best is None or series.value > best.value:
+                best = series
+        return best
+
+    def _matching(self, page: bytes) -> Iterable[Series]:
+        found = self._family(page)
+        if not self._labels or not found:
+            return found
+        return [one for one in found if _has(read_labels(one.labels), self._labels)]
+
+    def _family(self, page: bytes) -> list[Series]:
+        """Return all series of the family, and note where it begins."""
+        start = self._locate(page)
+        if start < 0:
+            return []
+        self._at = start
+        if _NOT_NUMBERS.search(page, max(0, page.rfind(b"\n", 0, max(0, start - 1)) + 1), start):
+            return []
+        size, found = len(self._name), []
+        while True:
+            stop = page.find(b"\n", start)
+            series = _line(page[start + size : stop if stop >= 0 else len(page)])
+            if series is not None:
+                found.append(series)
+            if stop < 0 or not self._begins(page, stop + 1):
+                return found
+            start = stop + 1
+
+    def _locate(self, page: bytes) -> int:
+        """Return where the family's first line begins, or -1."""
+        at, needle = self._at, self._needle
+        if at and page.startswith(needle, at - 1) and self._begins(page, at):
+            return self._first(page, at)
+        if at > _BEFORE:
+            near = page.find(needle, at - _BEFORE, at + _BEYOND)
+            while near >= 0:
+                if self._begins(page, near + 1):
+                    return self._first(page, near + 1)
+                near = page.find(needle, near + 1, at + _BEYOND)
+        if self._begins(page, 0):
+            return 0
+        far = page.find(needle)
+        while far >= 0 and not self._begins(page, far + 1):
+            far = page.find(needle, far + 1)
+        return far + 1 if far >= 0 else -1
+
+    def _first(self, page: bytes, at: int) -> int:
+        """Return where the family begins that has a line at `at`."""
+        while at > 0:
+            before = page.rfind(b"\n", 0, at - 1) + 1
+            if not self._begins(page, before):
+                break
+            at = before
+        return at
+
+    def _begins(self, page: bytes, at: int) -> bool:
+        end = at + len(self._name)
+        return page.startswith(self._name, at) and end < len(page) and page[end] in _AFTER_NAME
+
+
+def _line(rest: bytes) -> Series | None:
+    """Return the series in what follows a name on its line; None when it is not proper."""
+    labels = b""
+    opened = rest.lstrip(b" \t")
+    if opened.startswith(b"{"):
+        closed = opened.rfind(b"}")
+        if closed < 0:
+            return None
+        labels, rest = opened[1:closed], opened[closed + 1 :]
+    words = rest.split()
+    try:
+        if len(words) == 1 and b"_" not in words[0]:
+            return Series(labels, float(words[0]), 0)
+        if len(words) == 2 and b"_" not in rest:
+            return Series(labels, float(words[0]), int(words[1]))
+    except ValueError:
+        pass
+    return None
+
+
+@lru_cache(maxsize=4096)
+def read_labels(text: bytes) -> Mapping[str, str]:
+    """Return the labels between two braces; none when the text is not a proper label set."""
+    labels: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        label = _LABEL.match(text, at)
+        if label is None:
+            return labels if not text[at:].strip() else {}
+        labels[label[1].decode()] = _unescape(label[2].decode("utf-8", "replace"))
+        at = label.end()
+    return labels
+
+
+def _has(labels: Mapping[str, str], wanted: Iterable[tuple[str, str]]) -> bool:
+    return all(labels.get(name) == value for name, value in wanted)
+
+
+def _unescape(value: str) -> str:
+    """Return a label value with its escapes resolved: line break, backslash, quote; others stay as they are."""
+    if "\\" not in value:
+        return value
+    return _ESCAPE.sub(lambda m: {"n": "\n", "\\": "\\", '"': '"'}.get(m[1], m[0]), value)

@@ -1,0 +1,111 @@
+"""The command lines of the parts, and how each shows that it serves. Pure but for the probes, which only ask."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pointsman.local.http import get
+from pointsman.local.processes import Probe, Program
+from pointsman.render.addresses import Address
+from pointsman.render.gateway import FailureMode, Gateway
+
+NAMESPACE = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A stack with every port settled."""
+
+    gateway: Address
+    admin: Address
+    picker_grpc: Address
+    picker_health: Address
+    picker_metrics: Address
+    first_simulator_port: int
+    replicas: int
+    model: str
+    envoy: Path
+    envoy_workers: int
+    config: Path | None = None
+    failure_mode: FailureMode = "FailClose"
+    picker_tls: bool = True
+    simulator_arguments: tuple[str, ...] = ()
+
+    def to_gateway(self, *, endpoints_file: Path) -> Gateway:
+        """Return what the Envoy renderer needs of it."""
+        return Gateway(
+            listen=self.gateway,
+            admin=self.admin,
+            pickers=(self.picker_grpc,),
+            picker_tls=self.picker_tls,
+            failure_mode=self.failure_mode,
+            endpoints_file=str(endpoints_file),
+        )
+
+
+def simulator(settings: Settings, *, name: str, address: Address) -> Program:
+    """Return one model server."""
+    flags = ("--port", str(address.port), "--model", settings.model)
+    return Program(
+        name=name,
+        command=_ours("sim", *flags, *settings.simulator_arguments),
+        environment={"POD_NAME": name, "POD_NAMESPACE": NAMESPACE, "POD_IP": address.host},
+        probe=_answers(address, "/health"),
+    )
+
+
+def picker(settings: Settings, *, endpoints_file: Path) -> Program:
+    """Return the picker."""
+    flags = [
+        *("--host", settings.picker_grpc.host),
+        *("--grpc-port", str(settings.picker_grpc.port)),
+        *("--grpc-health-port", str(settings.picker_health.port)),
+        *("--metrics-port", str(settings.picker_metrics.port)),
+        *("--endpoints-file", str(endpoints_file)),
+        *("--drain-timeout", "1s"),  # Envoy is gone before the picker is asked to go
+        f"--secure-serving={str(settings.picker_tls).lower()}",
+    ]
+    if settings.config:
+        flags += ["--config-file", str(settings.config)]
+    return Program(name="picker", command=_ours("epp", *flags), probe=_answers(settings.picker_metrics, "/healthz"))
+
+
+def envoy(settings: Settings, *, bootstrap_file: Path) -> Program:
+    """Return the gateway."""
+    command = (
+        *(str(settings.envoy), "--config-path", str(bootstrap_file)),
+        *("--concurrency", str(settings.envoy_workers)),
+        *("--log-level", "warning"),
+        "--use-dynamic-base-id",  # several stacks on one machine
+    )
+    return Program(name="envoy", command=command, probe=_answers(settings.admin, "/ready"))
+
+
+def _ours(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "pointsman", *arguments)
+
+
+def _answers(address: Address, path: str) -> Probe:
+    async def probe() -> bool:
+        answer = await get(address, path)
+        return answer is not None and answer.status == 200
+
+    return probe
+
+
+def picker_endpoints(replicas: Sequence[tuple[str, Address]]) -> dict[str, Any]:
+    """Return the document by which the picker learns of the model servers."""
+    return {
+        "endpoints": [
+            {
+                "name": name,
+                "namespace": NAMESPACE,
+                "address": address.host,
+                "port": address.port,
+                "labels": {"app": "sim"},
+            }
+            for name, address in replicas
+        ]
+    }

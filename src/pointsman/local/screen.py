@@ -1,0 +1,41 @@
+"""The stack as a table for people: endpoints, what they are doing, how often they were picked."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from pointsman.local.observe import Endpoint
+from pointsman.local.state import Stack
+
+_COLOURS = {"ready": "green", "starting": "yellow", "leaving": "yellow"}
+
+
+def table(stack: Stack, endpoints: Sequence[Endpoint]) -> Table:
+    """Return the table of one moment."""
+    title = f"{stack.gateway}  ·  {stack.model}  ·  {stack.failure_mode}"
+    view = Table(title=title, caption="Ctrl-C stops the stack", title_justify="left", caption_justify="left")
+    for heading in ("endpoint", "address", "state"):
+        view.add_column(heading)
+    for heading in ("running", "waiting", "picks"):
+        view.add_column(heading, justify="right")
+    for endpoint in endpoints:
+        colour = _COLOURS.get(endpoint.state, "red")
+        counts = (_count(n) for n in (endpoint.running, endpoint.waiting, endpoint.picks))
+        view.add_row(endpoint.name, endpoint.address, Text(endpoint.state, style=colour), *counts)
+    return view
+
+
+def lines(stack: Stack, endpoints: Sequence[Endpoint]) -> list[str]:
+    """Return the same as plain lines, for pipes and logs."""
+    head = f"{'ready' if stack.ready else 'starting'}: {stack.gateway} ({stack.model}, {stack.failure_mode})"
+    return [head, *(_line(endpoint) for endpoint in endpoints)]
+
+
+def _line(e: Endpoint) -> str:
+    counts = f"running={_count(e.running)} waiting={_count(e.waiting)} picks={_count(e.picks)}"
+    return f"  {e.name} {e.address} {e.state} {counts}"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else str(number)

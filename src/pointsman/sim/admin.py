@@ -1,0 +1,70 @@
+"""/admin/config: the settings as they are, and a partial change of those that may change while serving.
+
+A change is all or nothing: one key that is unknown or not open to change, or one value that does not fit, and the
+answer is 400 with everything as before.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from pointsman.core.durations import format_duration
+from pointsman.core.errors import UserError
+from pointsman.core.http import Request, Response
+from pointsman.sim.controls import reply
+from pointsman.sim.failures import Refusal
+from pointsman.sim.options import convert
+from pointsman.sim.pod import Pod
+from pointsman.sim.settings import OPTIONS, Settings, check
+
+
+def show(pod: Pod, _request: Request) -> Response:
+    """GET /admin/config."""
+    return reply(document(pod.settings))
+
+
+def document(settings: Settings) -> dict[str, Any]:
+    """Return the settings under their flag names, durations as Go writes them."""
+    shown: dict[str, Any] = {}
+    for name, option in OPTIONS.items():
+        value = getattr(settings, option.name)
+        shown[name] = format_duration(value) if option.metadata["kind"] == "duration" else value
+    if settings.data_parallel_size > 1 or settings.pods > 1:
+        del shown["port"]  # each has its own
+    return shown
+
+
+def change(pod: Pod, request: Request) -> Response:
+    """POST /admin/config."""
+    try:
+        given = msgspec.json.decode(request.body)
+    except msgspec.DecodeError as error:
+        raise Refusal(400, f"The request body is not valid: {error}") from None
+    if not isinstance(given, dict):
+        raise Refusal(400, "The request body must be an object of setting names and values")
+    try:
+        pod.apply(check(replace(pod.settings, **_values(given))))
+    except UserError as error:
+        raise Refusal(400, str(error)) from None
+    return reply(document(pod.settings))
+
+
+def _values(given: dict[str, Any]) -> dict[str, Any]:
+    values = {}
+    for key, value in given.items():
+        option = OPTIONS.get(key)
+        if option is None or not option.metadata["admin"]:
+            raise UserError(f"{key} cannot be changed while serving")
+        values[option.name] = convert(key, value)
+    return values
+
+
+def fake_metrics(pod: Pod, request: Request) -> Response:
+    """POST /fake_metrics: the older way to change fake metrics."""
+    try:
+        given = msgspec.json.decode(request.body)
+        pod.apply(check(replace(pod.settings, fake_metrics=given)))
+    except (msgspec.DecodeError, UserError) as error:
+        raise Refusal(500, str(error)) from None
+    return Response(204, content_type=b"")

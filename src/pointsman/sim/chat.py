@@ -1,0 +1,125 @@
+"""The shape of /v1/chat/completions, streamed and whole.
+
+A streamed token costs one encoding of its text between two prepared halves of its event.
+"""
+
+from typing import Any
+
+from pointsman.sim.failures import Refusal
+from pointsman.sim.jobs import Choice, Job, encode
+
+DONE = b"data: [DONE]\n\n"
+
+
+def logprob(token: str, position: int, *, top: int) -> dict[str, Any]:
+    """Return made-up log probabilities of one token, the same for the same place."""
+    main = -1.0 - 0.1 * (position % 3)
+    names = [token, *(f"{token}_{j}" for j in range(1, top))][: max(top, 0)]
+    return {
+        **_probability(token, main),
+        "top_logprobs": [_probability(name, main - 0.5 * j) for j, name in enumerate(names)],
+    }
+
+
+def _probability(token: str, value: float) -> dict[str, Any]:
+    return {"token": token, "logprob": value, "bytes": list(token.encode("utf-8", "replace"))}
+
+
+class ChatWriter:
+    """Writes chat completions."""
+
+    def __init__(self, job: Job, *, logprobs: int | None = None) -> None:
+        self.job = job
+        self.logprobs = logprobs
+        self._events: dict[int, tuple[bytes, bytes]] = {}
+
+    def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None) -> bytes:
+        job = self.job
+        body = {
+            "id": f"chatcmpl-{job.id}",
+            "created": job.created,
+            "model": job.model,
+            "object": "chat.completion.chunk",
+            "usage": usage,
+            "choices": choices,
+        }
+        return b"data: %b\n\n" % encode(body)
+
+    def _delta(self, choice: Choice, delta: Any, *, reason: str | None = None) -> bytes:
+        return self._chunk([{"index": choice.index, "finish_reason": reason, "delta": delta}])
+
+    def begin(self, choice: Choice) -> bytes:
+        before, after = self._delta(choice, {"content": "\0"}).split(b'"\\u0000"')
+        self._events[choice.index] = before, after
+        return self._delta(choice, {"role": "assistant"})
+
+    def tokens(self, choice: Choice, first: int, end: int) -> bytes:
+        if choice.calls:
+            return self._call_tokens(choice, first, end)
+        pieces = choice.answer.pieces
+        if self.logprobs is not None:
+            return b"".join(self._with_logprob(choice, pieces[i], i) for i in range(first, end) if i < len(pieces))
+        before, after = self._events[choice.index]
+        if end - first == 1:
+            return before + encode(pieces[first]) + after if first < len(pieces) else b""
+        return b"".join([before + encode(piece) + after for piece in pieces[first:end]])
+
+    def _with_logprob(self, choice: Choice, piece: str, position: int) -> bytes:
+        shown = {"content": [logprob(piece, position, top=self.logprobs or 0)]}
+        body = {"index": choice.index, "finish_reason": None, "delta": {"content": piece}, "logprobs": shown}
+        return self._chunk([body])
+
+    def _call_tokens(self, choice: Choice, first: int, end: int) -> bytes:
+        """Return argument tokens; every event repeats which call it belongs to, the first one names the function."""
+        events = []
+        for position in range(first, end):
+            call, piece, opening = choice.calls[position]
+            if piece is None:
+                continue
+            function = {"name": call.name if opening else None, "arguments": piece}
+            shown = {"id": call.id, "type": "function", "index": call.index, "function": function}
+            reason = "tool_calls" if position == choice.last - 1 else None
+            events.append(self._delta(choice, {"tool_calls": [shown]}, reason=reason))
+        return b"".join(events)
+
+    def finish(self, choice: Choice) -> bytes:
+        if choice.calls or choice.finish_reason == "cache_threshold":
+            return b""
+        return self._delta(choice, {}, reason=choice.finish_reason)
+
+    def close(self) -> bytes:
+        usage = self._chunk([], usage=self.job.usage()) if self.job.usage_wanted else b""
+        return usage + DONE
+
+    def failure(self, refusal: Refusal) -> bytes:
+        return b"data: %b\n\n" % encode(refusal.document()) + DONE
+
+    def whole(self) -> bytes:
+        job = self.job
+        body: dict[str, Any] = {"id": f"chatcmpl-{job.id}", "model": job.model, "object": "chat.completion"}
+        if job.kv_transfer is not None:
+            body["kv_transfer_params"] = job.kv_transfer
+        body |= {
+            "created": job.created,
+            "usage": job.usage(),
+            "choices": [self._whole_choice(choice) for choice in job.choices],
+        }
+        if job.media is not None:
+            body["ec_transfer_params"] = job.media
+        return encode(body)
+
+    def _whole_choice(self, choice: Choice) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant"}
+        if choice.calls:
+            message["tool_calls"] = [call.document() for call, _, opening in choice.calls if opening]
+        else:
+            message["content"] = choice.text
+        shown: dict[str, Any] = {
+            "index": choice.index,
+            "finish_reason": choice.finish_reason,
+            "message": message,
+        }
+        if self.logprobs is not None and not choice.calls:
+            pieces = choice.answer.pieces
+            shown["logprobs"] = {"content": [logprob(piece, i, top=self.logprobs) for i, piece in enumerate(pieces)]}
+        return shown

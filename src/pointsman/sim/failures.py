@@ -1,0 +1,68 @@
+"""Refusals in vLLM's error body, and the failures that a simulator makes up on purpose.
+
+`Refusal` is the one exception of the server: its status decides the error type, as vLLM maps it. Injected failures
+are drawn per request id, so that the same seed fails the same requests whatever the concurrency.
+"""
+
+from typing import Any
+
+import msgspec
+
+from pointsman.core.errors import PointsmanError
+from pointsman.core.http import Response
+from pointsman.sim.chance import Chance
+from pointsman.sim.settings import FAILURES, Settings
+
+_TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    422: "UnprocessableEntityError",
+    429: "RateLimitError",
+}
+
+
+class Refusal(PointsmanError):
+    """A request that gets an error instead of an answer."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+
+    def document(self) -> dict[str, Any]:
+        """Return the body as vLLM writes it."""
+        kind = _TYPES.get(self.status) or ("InternalServerError" if self.status >= 500 else "APIConnectionError")
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.status}}
+
+    def response(self, headers: bytes = b"") -> Response:
+        """Return the whole answer."""
+        return Response(self.status, msgspec.json.encode(self.document()), headers=headers)
+
+
+def fault(status: int, message: str) -> Response:
+    """Return the answer to a request that broke HTTP itself, in the same body."""
+    return Refusal(status, message).response()
+
+
+def injected(settings: Settings, *, request_id: str, model: str) -> Refusal | None:
+    """Return the failure that this request draws, if any."""
+    if not settings.failure_injection_rate:
+        return None
+    chance = Chance(settings.seed, request_id, "failure")
+    if not chance.happens(settings.failure_injection_rate):
+        return None
+    return _make(chance.choice(settings.failure_types or FAILURES), model=model, settings=settings)
+
+
+def _make(kind: str, *, model: str, settings: Settings) -> Refusal:
+    window = settings.max_model_len
+    return {
+        "rate_limit": Refusal(429, f"Rate limit reached for {model}: try again later"),
+        "invalid_api_key": Refusal(401, "Incorrect API key provided"),
+        "context_length": Refusal(400, f"This model's maximum context length is {window} tokens", param="messages"),
+        "server_error": Refusal(503, "The server is overloaded or not ready yet"),
+        "invalid_request": Refusal(400, "Invalid request: a parameter has a wrong value", param="model"),
+        "model_not_found": Refusal(404, f"The model `{model}-nonexistent` does not exist", param="model"),
+    }[kind]

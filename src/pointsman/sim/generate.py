@@ -1,0 +1,65 @@
+"""The shape of /inference/v1/generate: token ids in, token ids out."""
+
+from typing import Any
+
+from pointsman.sim import tokens
+from pointsman.sim.chat import DONE
+from pointsman.sim.failures import Refusal
+from pointsman.sim.jobs import Choice, Job, encode
+
+
+def ids_of(choice: Choice) -> list[int]:
+    """Return the answer as token ids."""
+    return list(choice.answer.ids) or [tokens.identify(piece) for piece in choice.answer.pieces]
+
+
+class GenerateWriter:
+    """Writes token ids."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._ids: dict[int, list[int]] = {}
+
+    def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
+        return b"data: %b\n\n" % encode({"request_id": self.job.id, "choices": choices, **more})
+
+    def begin(self, choice: Choice) -> bytes:
+        self._ids[choice.index] = ids_of(choice)
+        return b""
+
+    def tokens(self, choice: Choice, first: int, end: int) -> bytes:
+        ids, last = self._ids[choice.index], choice.last - 1
+        return b"".join(
+            self._chunk(
+                [
+                    {
+                        "index": choice.index,
+                        "finish_reason": choice.finish_reason if position == last else None,
+                        "token_ids": ids[position : position + 1],
+                    }
+                ]
+            )
+            for position in range(first, end)
+        )
+
+    def finish(self, _choice: Choice) -> bytes:
+        return b""
+
+    def close(self) -> bytes:
+        usage = self._chunk([], usage=self.job.usage()) if self.job.usage_wanted else b""
+        return usage + DONE
+
+    def failure(self, refusal: Refusal) -> bytes:
+        return b"data: %b\n\n" % encode(refusal.document()) + DONE
+
+    def whole(self) -> bytes:
+        job = self.job
+        choices = [
+            {"index": choice.index, "finish_reason": choice.finish_reason, "token_ids": ids_of(choice)}
+            for choice in job.choices
+        ]
+        body: dict[str, Any] = {"choices": choices, "request_id": job.id}
+        if job.kv_transfer is not None:
+            body["kv_transfer_params"] = job.kv_transfer
+        body["ec_transfer_params"] = job.media
+        return encode(body)

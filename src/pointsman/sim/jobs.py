@@ -1,0 +1,218 @@
+"""One HTTP request on its way through an engine: its choices, and the writer that gives them their shape.
+
+A job begins when its request was accepted and ends once: answered, failed, or aborted because the peer left. Tokens
+come from the engine's steps by `emit`; nothing is written before the first of them, so that errors keep their status.
+Writers are pure (they return bytes); the job alone talks to the connection.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from pointsman.core.http import Request, Response, Stream
+from pointsman.sim.answers import Answer
+from pointsman.sim.engine import Seq
+from pointsman.sim.failures import Refusal
+from pointsman.sim.prompts import Prompt
+
+encode = msgspec.json.encode
+
+
+class Choice:
+    """One sequence of a job: what it will say, and how much of that was sent."""
+
+    __slots__ = ("answer", "calls", "cursor", "finish_reason", "index", "job", "last", "prompt", "seq")
+
+    def __init__(self, job: "Job", *, index: int, prompt: Prompt, answer: Answer) -> None:
+        self.job = job
+        self.index = index
+        self.prompt = prompt
+        self.answer = answer
+        self.cursor = 0
+        self.last = max(len(answer.pieces), 1)  # tokens that the engine makes
+        self.finish_reason = answer.finish_reason
+        self.calls: Sequence[Any] = ()  # tool calls, where the answer is made of them
+        self.seq: Seq | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return "".join(self.answer.pieces)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that the engine found in its cache."""
+        return self.seq.cached_tokens if self.seq is not None else 0
+
+
+class Writer(Protocol):
+    """The shape of one API. Each method returns bytes for the wire, or nothing."""
+
+    def begin(self, choice: Choice, /) -> bytes:
+        """What precedes a choice's first token."""
+        ...
+
+    def tokens(self, choice: Choice, first: int, end: int, /) -> bytes:
+        """Some tokens of a choice."""
+        ...
+
+    def finish(self, choice: Choice, /) -> bytes:
+        """What follows a choice's last token."""
+        ...
+
+    def close(self) -> bytes:
+        """What follows the last choice."""
+        ...
+
+    def whole(self) -> bytes:
+        """The answer in one piece."""
+        ...
+
+    def failure(self, refusal: Refusal, /) -> bytes:
+        """An error after the answer has begun."""
+        ...
+
+
+class Job:
+    """A request, its choices, and the connection that waits for them."""
+
+    __slots__ = (
+        "_open",
+        "_stream",
+        "choices",
+        "closed",
+        "created",
+        "cut_at",
+        "done",
+        "headers",
+        "id",
+        "kv_transfer",
+        "lora",
+        "max_tokens",
+        "media",
+        "model",
+        "request",
+        "streaming",
+        "usage_details",
+        "usage_wanted",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        id: str,  # noqa: A002 - it is what the API calls it
+        model: str,
+        lora: str | None,
+        created: int,
+        streaming: bool,
+        headers: bytes = b"",
+    ) -> None:
+        self.request = request
+        self.id = id
+        self.model = model
+        self.lora = lora
+        self.created = created
+        self.streaming = streaming
+        self.headers = headers
+        self.choices: list[Choice] = []
+        self.max_tokens: int | None = None
+        self.usage_wanted = False
+        self.usage_details = False  # whether the cache is on, so that cached tokens mean something
+        self.kv_transfer: dict[str, Any] | None = None
+        self.media: dict[str, Any] | None = None
+        self.writer: Writer
+        self.closed = False
+        self.cut_at: int | None = None  # break the connection at this token of the first choice
+        self.done: Callable[[Job], None] | None = None
+        self._stream: Stream | None = None
+        self._open = 0
+
+    def add(self, *, prompt: Prompt, answer: Answer) -> Choice:
+        """Add a choice."""
+        choice = Choice(self, index=len(self.choices), prompt=prompt, answer=answer)
+        self.choices.append(choice)
+        self._open += 1
+        return choice
+
+    def emit(self, choice: Choice, count: int) -> None:
+        """Send the next tokens of a choice, and everything that follows the last."""
+        first = choice.cursor
+        if self.cut_at is not None and choice.index == 0 and first + count > self.cut_at:
+            self.cut()
+        end = first + count
+        if end > choice.last:  # noqa: PLR1730 - min() is a call, and this runs for every token
+            end = choice.last
+        choice.cursor = end
+        if self.streaming and not self.closed:
+            writer = self.writer
+            data = writer.begin(choice) if first == 0 else b""
+            data += writer.tokens(choice, first, end)
+            if end == choice.last:
+                data += writer.finish(choice)
+            if self._stream is None:
+                self._stream = self.request.stream(headers=self.headers)
+            if end == choice.last and self._open == 1:
+                self._stream.end(data + writer.close())
+            else:
+                self._stream.write(data)
+        if end == choice.last:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._open -= 1
+        if self._open == 0 and not self.closed:
+            self.closed = True
+            if not self.streaming:
+                self.request.respond(Response(200, self.writer.whole(), headers=self.headers))
+            if self.done is not None:
+                self.done(self)
+
+    def fail(self, refusal: Refusal) -> None:
+        """End with an error: as the status if nothing was sent, else as a last event."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._stream is None:
+            self.request.respond(refusal.response(self.headers))
+        else:
+            self._stream.end(self.writer.failure(refusal))
+        if self.done is not None:
+            self.done(self)
+
+    def refuse_politely(self, reason: str) -> None:
+        """Answer at once with nothing but a reason, without the engine."""
+        self.closed = True
+        for choice in self.choices:
+            choice.finish_reason = reason
+            choice.answer = Answer((), reason)
+            choice.calls = ()
+        if self.streaming:
+            writer = self.writer
+            events = [writer.begin(choice) + writer.finish(choice) for choice in self.choices]
+            self.request.stream(headers=self.headers).end(b"".join(events) + writer.close())
+        else:
+            self.request.respond(Response(200, self.writer.whole(), headers=self.headers))
+
+    def cut(self) -> None:
+        """Break the connection in the middle of the answer."""
+        if self._stream is None:
+            self._stream = self.request.stream(headers=self.headers)
+        self._stream.abort()
+
+    def usage(self) -> dict[str, Any]:
+        """Return the token counts: every distinct prompt once, every choice's output."""
+        prompts: Collection[Choice] = self.choices
+        if len(prompts) > 1:
+            prompts = {id(choice.prompt): choice for choice in prompts}.values()
+        prompt_tokens = sum(choice.prompt.count for choice in prompts)
+        output_tokens = sum(len(choice.answer.pieces) for choice in self.choices)
+        cached = sum(choice.cached_tokens for choice in prompts)
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": output_tokens,
+            "total_tokens": prompt_tokens + output_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached} if self.usage_details else None,
+        }

@@ -1,0 +1,215 @@
+"""Starting and stopping simulators: one listener and one engine per pod (or rank), all in one event loop.
+
+SIGTERM finishes what is open (new generation requests get 503), then closes; a second signal, or the drain timeout,
+ends at once. Ready means that all ports are bound.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from pointsman.core.documents import parse_yaml, read_yaml
+from pointsman.core.errors import UserError
+from pointsman.core.http import Limits, Listener, Request, Response, Server
+from pointsman.core.logs import get_logger
+from pointsman.sim.dataset import Dataset
+from pointsman.sim.failures import fault
+from pointsman.sim.latency import StepModel, step_model
+from pointsman.sim.pod import Pod
+from pointsman.sim.routes import Routes
+from pointsman.sim.settings import Settings
+
+SHIPPED = "rtxpro6000-llama-3.1-8b.yaml"
+_LOG = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A pod and where it listens."""
+
+    pod: Pod
+    listener: Listener
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of the pods and ranks of a process this is."""
+
+    index: int
+    rank: int  # -1 without data parallelism
+    port: int
+
+
+def places(settings: Settings) -> Iterator[Place]:
+    """Return every pod and rank, in the order of their ports."""
+    if settings.data_parallel_rank >= 0:
+        yield Place(0, settings.data_parallel_rank, settings.port)
+        return
+    ranks = settings.data_parallel_size
+    for index in range(settings.pods * ranks):
+        rank = index % ranks if ranks > 1 else -1
+        yield Place(index, rank, settings.port + index if settings.port else 0)
+
+
+def identity(settings: Settings, *, port: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers by which an answer tells who gave it."""
+    name = environ.get("POD_NAME") if settings.pods == 1 else None
+    return {
+        "x-inference-pod": name or f"sim-{port}",
+        "x-inference-port": str(port),
+        "x-inference-namespace": environ.get("POD_NAMESPACE") or "default",
+    }
+
+
+def load_step_model(settings: Settings) -> StepModel | None:
+    """Return the step model that the settings ask for: a file's, or the shipped one.
+
+    Raises UserError when the file is not one.
+    """
+    if settings.latency_calculator != "step":
+        return None
+    if settings.step_model:
+        return step_model(read_yaml(Path(settings.step_model)), name=settings.step_model)
+    text = (files("pointsman.sim") / "models" / SHIPPED).read_bytes()
+    return step_model(parse_yaml(text, name=SHIPPED), name=SHIPPED)
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return the TLS context that the settings ask for, if any.
+
+    Raises UserError when the certificate cannot be used.
+    """
+    if not settings.self_signed_certs and not settings.ssl_certfile:
+        return None
+    from pointsman.core import tls  # only here: it needs a heavy library that most simulators do not
+
+    context = tls.server_context(alpn=("http/1.1",), min_version="VersionTLS12")
+    if settings.self_signed_certs:
+        tls.load_self_signed(context)
+    else:
+        load_certificate(context, settings)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    """Take the certificate files into use; on error the context stays as it was."""
+    certificate, key = settings.ssl_certfile, settings.ssl_keyfile
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"--ssl-certfile {certificate} and --ssl-keyfile {key} cannot be used: {reason}") from None
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIterator[list[Served]]:
+    """Serve all pods of the settings until the context ends."""
+    model, context = load_step_model(settings), tls_context(settings)
+    path = Path(settings.dataset_path)
+    dataset = (
+        Dataset(path, table=settings.dataset_table_name, in_memory=settings.dataset_in_memory)
+        if settings.dataset_path
+        else None
+    )
+    async with Server() as server, asyncio.TaskGroup() as tasks:
+        served, running = [], []
+        for place in places(settings):
+            listener = await _listen(server, settings, place=place, tls=context)
+            pod = Pod(settings, port=listener.port, rank=place.rank, step_model=model, dataset=dataset)
+            listener.handler = Routes(pod, identity=identity(settings, port=pod.port, environ=environ))
+            served.append(Served(pod, listener))
+            if settings.enable_kvcache and (settings.zmq_endpoint or settings.kv_events_replay_endpoint):
+                running.append(tasks.create_task(_publish(pod, place=place, environ=environ)))
+        if context is not None and settings.ssl_certfile:
+            running.append(tasks.create_task(_reload(context, settings)))
+        try:
+            yield served
+        finally:
+            for task in running:
+                task.cancel()
+
+
+async def _listen(server: Server, settings: Settings, *, place: Place, tls: ssl.SSLContext | None) -> Listener:
+    limits = Limits(body_bytes=settings.max_request_body_size_mb << 20)
+    return await server.listen(_not_yet, host=settings.host, port=place.port, tls=tls, limits=limits, fault=fault)
+
+
+def _not_yet(_request: Request) -> Response:
+    return fault(503, "The server is starting")
+
+
+async def _publish(pod: Pod, *, place: Place, environ: Mapping[str, str]) -> None:
+    """Publish a pod's KV events until cancelled."""
+    import zmq  # only here: it costs memory and start-up time
+
+    from pointsman.sim.events import Publisher, shift_port
+
+    settings = pod.settings
+    host = environ.get("POD_IP") or "127.0.0.1"
+    publisher = Publisher(
+        context=zmq.Context.instance(),  # one thread for all pods of the process
+        topic=f"kv@{host}:{pod.port}@{settings.model}",
+        endpoint=shift_port(settings.zmq_endpoint, max(place.rank, 0)),
+        replay_endpoint=shift_port(settings.kv_events_replay_endpoint, max(place.rank, place.index)),
+        replay_size=settings.kv_events_replay_queue_size,
+        batch_size=settings.event_batch_size,
+        block_size=settings.block_size,
+        as_map=settings.use_vllm_map_event_format,
+        rank=max(place.rank, 0),
+        wall=pod.wall,
+    )
+    events = pod.engine.books.events
+    assert events is not None
+    pod.on_blocks = lambda: publisher.publish(events) if events else None
+    pod.on_blocks()
+    await publisher.run()
+
+
+async def _reload(context: ssl.SSLContext, settings: Settings) -> None:
+    """Take new certificate files into use as they appear; a pair that does not fit is left alone."""
+    from pointsman.core.watch import watch_files
+
+    async for _ in watch_files([Path(settings.ssl_certfile), Path(settings.ssl_keyfile)]):
+        try:
+            load_certificate(context, settings)
+        except UserError as error:
+            _LOG.warning("the old certificate stays", reason=str(error))
+
+
+async def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what is open."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serving(settings, environ=os.environ) as served:
+        ports = [each.listener.port for each in served]
+        _LOG.info("simulator ready", model=settings.model, ports=_span(ports), mode=settings.mode)
+        await stop.wait()
+        stop.clear()
+        await drain(served, seconds=settings.drain_timeout, hurry=stop)
+
+
+async def drain(served: list[Served], *, seconds: float, hurry: asyncio.Event) -> None:
+    """Refuse new generation requests, wait for the open ones, stop listening."""
+    for each in served:
+        each.pod.stopping = True
+    loop = asyncio.get_running_loop()
+    limit = loop.time() + seconds
+    while (  # noqa: ASYNC110 - a poll at shutdown needs no event in every job
+        any(each.pod.jobs for each in served) and loop.time() < limit and not hurry.is_set()
+    ):
+        await asyncio.sleep(0.01)
+    for each in served:
+        each.listener.stop_accepting()
+
+
+def _span(ports: list[int]) -> str:
+    return str(ports[0]) if len(ports) == 1 else f"{ports[0]}-{ports[-1]}"

@@ -1,0 +1,191 @@
+"""A simulator as a process: signals, disconnects, many pods, TLS, curl, seeds."""
+
+import asyncio
+import json
+import signal
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.sim.simulator import Simulator, Start, free_port, free_span
+
+CHAT = {"model": "test-model", "messages": [{"role": "user", "content": "x"}]}
+
+
+def wait_for(condition: object, *, seconds: float = 5.0) -> None:
+    assert callable(condition)
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def test_curl_sees_the_stream_as_it_comes(start: Start) -> None:
+    simulator = start("--mode", "echo", "--time-to-first-token", "50ms", "--inter-token-latency", "20ms")
+    body = json.dumps({"model": "test-model", "prompt": "a b c", "stream": True})
+    shown = subprocess.run(
+        ["curl", "-sSN", "-i", f"{simulator.url}/v1/completions", "-d", body, "-H", "Expect: 100-continue"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    ).stdout
+    assert "HTTP/1.1 200 OK" in shown and "content-type: text/event-stream" in shown
+    assert shown.rstrip().endswith("data: [DONE]") and shown.count('"text":') == 4
+
+
+async def test_a_burst_of_a_thousand_shows_exact_gauges_and_a_ttft_with_the_queue(start: Start) -> None:
+    simulator = start(
+        "--max-num-seqs", "12", "--max-waiting-queue-length", "1000", "--mode", "echo",
+        "--time-to-first-token", "1500ms",
+    )  # fmt: skip
+    limits = httpx.Limits(max_connections=None)
+    async with (
+        httpx.AsyncClient(base_url=simulator.url, limits=limits, timeout=60) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        asked = [group.create_task(client.post("/v1/chat/completions", json=CHAT)) for _ in range(1000)]
+        for _ in range(200):
+            await asyncio.sleep(0.02)
+            page = (await client.get("/metrics")).text
+            running = float(page.split("vllm:num_requests_running{")[1].split("} ")[1].split("\n")[0])
+            waiting = float(page.split("vllm:num_requests_waiting{")[1].split("} ")[1].split("\n")[0])
+            assert running <= 12 and (waiting == 0 or running == 12)
+            if waiting == 988:
+                break
+        else:
+            pytest.fail("988 waiting was never seen")
+        overflow = [group.create_task(client.post("/v1/chat/completions", json=CHAT)) for _ in range(20)]
+        done, _ = await asyncio.wait(overflow, timeout=1.0)
+        refused = [task for task in done if task.result().status_code == 429]
+        assert len(refused) >= 8
+        for task in [*asked, *overflow]:
+            task.cancel()
+    wait_for(lambda: simulator.metric("vllm:num_requests_running") == 0)
+    assert simulator.metric("vllm:num_requests_waiting") == 0
+
+
+def test_time_to_first_token_counts_the_queue(start: Start) -> None:
+    simulator = start("--max-num-seqs", "1", "--time-to-first-token", "100ms", "--mode", "echo")
+    with httpx.Client(base_url=simulator.url, timeout=20) as client:
+
+        async def three() -> None:
+            async with httpx.AsyncClient(base_url=simulator.url, timeout=20) as many:
+                await asyncio.gather(*(many.post("/v1/chat/completions", json=CHAT) for _ in range(3)))
+
+        asyncio.run(three())
+        assert client.get("/health").status_code == 200
+    assert simulator.metric("vllm:time_to_first_token_seconds_count") == 3
+    assert simulator.metric("vllm:time_to_first_token_seconds_sum") == pytest.approx(0.6, abs=0.05)
+    assert simulator.metric("vllm:request_queue_time_seconds_sum") == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_client_that_leaves_frees_its_place_at_once(start: Start) -> None:
+    simulator = start("--max-num-seqs", "1", "--inter-token-latency", "5s", "--mode", "echo")
+    with (
+        httpx.Client(base_url=simulator.url) as client,
+        client.stream(
+            "POST", "/v1/completions", json={"model": "test-model", "prompt": "a b c", "stream": True}
+        ) as answer,
+    ):
+        lines = answer.iter_lines()  # held, because a collected iterator would close the connection
+        next(lines)
+        assert simulator.metric("vllm:num_requests_running") == 1
+    wait_for(lambda: simulator.metric("vllm:num_requests_running") == 0, seconds=2)
+
+
+def test_sigterm_finishes_open_streams_and_refuses_new_requests(start: Start) -> None:
+    simulator = start("--mode", "echo", "--inter-token-latency", "200ms")
+    ask = {"model": "test-model", "prompt": "a b c d e f", "stream": True}
+    with (
+        httpx.Client(base_url=simulator.url, timeout=20) as client,
+        client.stream("POST", "/v1/completions", json=ask) as answer,
+    ):
+        lines = answer.iter_lines()
+        next(lines)
+        simulator.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        refused = httpx.post(f"{simulator.url}/v1/completions", json=ask)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["message"] == "server is shutting down"
+        assert list(lines)[-2:] == ["data: [DONE]", ""]
+    assert simulator.process.wait(5) == 0
+
+
+def test_a_hundred_pods_in_one_process(start: Start) -> None:
+    port = free_span(100)
+    simulator = Simulator("--pods", "100", "--mode", "echo", "--max-num-seqs", "64", "--port", str(port))
+    simulator.port = port
+    simulator.wait_ready()
+    try:
+        names = set()
+        with httpx.Client(timeout=20) as client:
+            for number in range(100):
+                answer = client.post(f"http://127.0.0.1:{port + number}/v1/chat/completions", json=CHAT)
+                names.add(answer.headers["x-inference-pod"])
+            page = client.get(f"http://127.0.0.1:{port + 7}/metrics").text
+        assert names == {f"sim-{port + number}" for number in range(100)}
+        assert 'vllm:request_success_total{finish_reason="stop",model_name="test-model"} 1\n' in page
+        memory = Path(f"/proc/{simulator.process.pid}/status").read_text()
+        resident = int(memory.split("VmRSS:")[1].split()[0])
+        assert resident < 250_000
+    finally:
+        assert simulator.stop() == 0
+
+
+def test_the_same_seed_answers_byte_for_byte(start: Start) -> None:
+    def answers(port: int) -> list[bytes]:
+        simulator = Simulator("--seed", "7", "--port", str(port))
+        simulator.port = port
+        simulator.wait_ready()
+        with httpx.Client(base_url=simulator.url) as client:
+            found = [client.post("/v1/chat/completions", json={**CHAT, "max_tokens": n}) for n in (3, 50, 500)]
+        simulator.stop()
+        return [answer.content.split(b'"created":')[0] + answer.content.split(b",", 4)[4] for answer in found]
+
+    port = free_port()
+    assert answers(port) == answers(port)
+
+
+def test_tls_with_a_self_signed_certificate_and_with_files_that_change(start: Start, tmp_path: Path) -> None:
+    simulator = Simulator("--self-signed-certs", "--mode", "echo")
+    simulator.wait_ready(scheme="https")
+    assert httpx.get(f"{simulator.url}/v1/models", verify=False).status_code == 200
+    simulator.stop()
+
+    def write(name: str) -> None:
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+             "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-days", "2", "-subj",
+             f"/CN={name}"], check=True, capture_output=True,
+        )  # fmt: skip
+
+    write("first")
+    simulator = Simulator(
+        "--ssl-certfile", str(tmp_path / "cert.pem"), "--ssl-keyfile", str(tmp_path / "key.pem")
+    ).wait_ready(scheme="https")
+
+    def served() -> str:
+        return ssl.get_server_certificate(("127.0.0.1", simulator.port))
+
+    before = served()
+    write("second")
+    wait_for(lambda: served() != before)
+    simulator.stop()
+
+
+def test_bad_flags_are_one_sentence_and_exit_2() -> None:
+    def complaint(*flags: str) -> str:
+        done = subprocess.run(
+            [".venv/bin/llm-d-inference-sim", *flags], capture_output=True, text=True, check=False, timeout=20
+        )
+        assert done.returncode == 2
+        return done.stderr
+
+    assert "--model is missing" in complaint()
+    assert "did you mean --inter-token-latency" in complaint("--model", "m", "--inter-token-latenci", "1s")
+    assert "--block-size is 17: choose from 8, 16" in complaint("--model", "m", "--block-size", "17")
+    assert "write a number with a unit" in complaint("--model", "m", "--time-to-first-token", "fast")

@@ -1,0 +1,86 @@
+"""What `pointsman up` understands and refuses; that it works is proved in tests/envoy/test_up.py."""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclopts import App
+from tests.unit.local.test_state import STACK
+
+from pointsman.cli.up import Options, refuse_changes, settle_ports
+from pointsman.core.errors import PortTaken, UserError
+from pointsman.local.ports import any_free
+
+
+def parse(*arguments: str) -> Options:
+    app = App(result_action="return_value")
+
+    @app.default
+    def take(options: Options | None = None) -> Options:
+        return options or Options()
+
+    parsed: Options = app(list(arguments), exit_on_error=False)
+    return parsed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(Options(), id="defaults"),
+        pytest.param(Options(replicas=5, port=1, admin_port=2, fail_open=True, secure_serving=False), id="flags"),
+        pytest.param(Options(grpc_port=3, grpc_health_port=4, metrics_port=5, sim_port=6, model="x/y"), id="ports"),
+        pytest.param(Options(sim_args="--mode echo --seed 1", config=Path("/c.yaml")), id="texts"),
+    ],
+)
+def test_detached_stack_gets_the_same_options(options: Options) -> None:
+    assert parse(*options.arguments()) == options
+    assert parse(*replace(options, detach=True).arguments()) == options
+
+
+@pytest.mark.parametrize("replicas", [0, -1, 101])
+def test_replicas_out_of_range(replicas: int) -> None:
+    with pytest.raises(UserError, match=f"--replicas {replicas} is out of range"):
+        Options(replicas=replicas).check()
+
+
+def test_configuration_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--config .*nothing\.yaml is not a file"):
+        Options(config=tmp_path / "nothing.yaml").check()
+
+
+@pytest.mark.parametrize("flag", ["port", "admin_port", "grpc_port", "grpc_health_port", "metrics_port"])
+def test_taken_port_is_named_with_its_flag(flag: str) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        ports: dict[str, Any] = {"port": 0, "admin_port": 0, flag: taken}
+        with pytest.raises(PortTaken, match=rf"port {taken} .* --{flag.replace('_', '-')}$"):
+            settle_ports(Options(**ports), program=Path("/envoy"))
+
+
+def test_ports_of_one_stack_differ() -> None:
+    port = any_free()
+    with pytest.raises(PortTaken, match="--admin-port"):
+        settle_ports(Options(port=port, admin_port=port), program=Path("/envoy"))
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        pytest.param(Options(port=8081), "--port", id="port"),
+        pytest.param(Options(model="other"), "--model", id="model"),
+        pytest.param(Options(fail_open=True), "--fail-open", id="fail open"),
+        pytest.param(Options(config=Path("/c")), "--config", id="config"),
+    ],
+)
+def test_what_cannot_change_while_it_runs(options: Options, flag: str) -> None:
+    with pytest.raises(UserError, match=rf"^{flag} cannot change while the stack runs: `pointsman down` first$"):
+        refuse_changes(options, stack=STACK)
+
+
+def test_what_is_the_same_or_not_named_is_no_change() -> None:
+    refuse_changes(Options(replicas=9), stack=STACK)
+    refuse_changes(Options(port=8080, model="m"), stack=STACK)

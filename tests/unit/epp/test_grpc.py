@@ -1,0 +1,188 @@
+"""gRPC on a stream: messages cut anywhere, compression, statuses, and calls that go wrong."""
+
+import gzip
+import struct
+from collections.abc import Sequence
+
+import pytest
+from hpack import Decoder
+from tests.unit.epp.peers import GRPC_HEADERS, Client, Clock, data_frame, split
+
+from pointsman.epp.frames import PREFACE, Code, Kind, reset, settings
+from pointsman.epp.grpc import Call, Failure, Push, Router, Status
+from pointsman.epp.limits import Limits
+from pointsman.epp.wire import Connection
+
+LIMITS = Limits(message_bytes=1000, held_bytes=5000)
+
+
+class Echo:
+    """Replies to each message with itself; does as certain messages say."""
+
+    def __init__(self, push: Push) -> None:
+        self.push = push
+        self.finished = False
+        self.closings = 0
+        calls.append(self)
+
+    def message(self, data: bytes) -> Sequence[bytes]:
+        if data == b"fail":
+            raise Failure(Status.INVALID_ARGUMENT, "as you wish")
+        if data == b"crash":
+            raise RuntimeError
+        if data == b"finish":
+            self.finished = True
+        return (data, data) if data == b"twice" else (data,)
+
+    def half_closed(self) -> bool:
+        return False
+
+    def closed(self) -> None:
+        self.closings += 1
+
+
+calls: list[Echo] = []
+
+
+def make_call(push: Push) -> Call:
+    return Echo(push)
+
+
+class GrpcClient(Client):
+    """A client whose connection ends in an Echo service."""
+
+    def __init__(self) -> None:
+        calls.clear()
+        super().__init__(greet=False)
+        router = Router({"/echo": make_call}, limits=LIMITS)
+        self.connection = Connection(accept=router.accept, limits=LIMITS, clock=Clock(), on_limit=self.hits.append)
+        self.decoder = Decoder()
+        self.send(PREFACE + settings({}))
+
+    def start(self, stream: int = 1, path: str = "/echo", **extra: str) -> None:
+        fields = {**dict(GRPC_HEADERS), ":path": path, **{k.replace("_", "-"): v for k, v in extra.items()}}
+        self.results = list(self.send(self.headers(stream, list(fields.items()))))
+
+    def read(self, data: bytes) -> tuple[list[bytes], dict[str, str]]:
+        """Send bytes; return the messages that come back, and the last headers."""
+        body = b""
+        headers: dict[str, str] = {}
+        for each in self.send(data):
+            if each.kind == Kind.DATA:
+                body += each.payload
+            elif each.kind == Kind.HEADERS:
+                headers = self.decode(each)
+        return unframe(body), headers
+
+
+def framed(message: bytes, flag: int = 0) -> bytes:
+    return struct.pack(">BI", flag, len(message)) + message
+
+
+def unframe(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        (size,) = struct.unpack_from(">I", data, 1)
+        found.append(data[5 : 5 + size])
+        data = data[5 + size :]
+    return found
+
+
+def test_messages_cut_anywhere_arrive_whole() -> None:
+    raw = framed(b"one") + framed(b"") + framed(b"three" * 50)
+    for cut in range(len(raw) + 1):
+        client = GrpcClient()
+        client.start()
+        first, _ = client.read(data_frame(1, raw[:cut]))
+        second, _ = client.read(data_frame(1, raw[cut:]))
+        assert first + second == [b"one", b"", b"three" * 50], f"cut at {cut}"
+        assert client.connection._held == 0
+
+
+def test_all_replies_to_a_message_leave_in_one_frame() -> None:
+    client = GrpcClient()
+    client.start()
+    kinds = [f.kind for f in client.send(data_frame(1, framed(b"twice")))]
+    assert kinds == [Kind.HEADERS, Kind.DATA]
+
+
+def test_half_close_ends_with_ok() -> None:
+    client = GrpcClient()
+    client.start()
+    replies, trailers = client.read(data_frame(1, framed(b"x"), end=True))
+    assert (replies, trailers) == ([b"x"], {"grpc-status": "0"})
+    assert calls[0].closings == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        pytest.param(framed(b"fail"), Status.INVALID_ARGUMENT, id="the call says no"),
+        pytest.param(framed(b"crash"), Status.INTERNAL, id="the call has a bug"),
+        pytest.param(framed(b"finish"), Status.OK, id="the call is done"),
+        pytest.param(framed(b"x" * 1001), Status.RESOURCE_EXHAUSTED, id="message too large"),
+        pytest.param(struct.pack(">BI", 0, 2**32 - 1), Status.RESOURCE_EXHAUSTED, id="message announced too large"),
+        pytest.param(framed(b"x", flag=1), Status.UNIMPLEMENTED, id="compressed by nothing"),
+    ],
+)
+def test_how_a_call_ends(message: bytes, status: Status) -> None:
+    client = GrpcClient()
+    client.start(1)
+    client.start(3)
+    _, trailers = client.read(data_frame(1, message))
+    assert trailers["grpc-status"] == str(int(status))
+    assert [call.closings for call in calls] == [1, 0], "the other call does not notice"
+    assert client.read(data_frame(3, framed(b"y")))[0] == [b"y"]
+
+
+def test_the_stream_ends_inside_a_message() -> None:
+    client = GrpcClient()
+    client.start()
+    _, trailers = client.read(data_frame(1, framed(b"abc")[:-1], end=True))
+    assert trailers["grpc-status"] == str(int(Status.INTERNAL))
+
+
+def test_gzip_messages_are_read_and_bombs_are_not() -> None:
+    client = GrpcClient()
+    client.start(1, grpc_encoding="gzip")
+    assert client.read(data_frame(1, framed(gzip.compress(b"hello"), flag=1)))[0] == [b"hello"]
+    bomb = gzip.compress(b"\0" * 10_000_000)[:900]
+    _, trailers = client.read(data_frame(1, framed(bomb, flag=1)))
+    assert trailers["grpc-status"] == str(int(Status.RESOURCE_EXHAUSTED))
+
+
+def test_an_unknown_method_is_unimplemented() -> None:
+    client = GrpcClient()
+    client.start(1, path="/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+    trailers = client.decode(client.results[0])
+    assert trailers["grpc-status"] == str(int(Status.UNIMPLEMENTED))
+
+
+def test_what_is_not_grpc_is_told_so() -> None:
+    client = GrpcClient()
+    fields = [(":method", "GET"), (":scheme", "http"), (":path", "/")]
+    frames = client.send(client.headers(1, fields, end=True))
+    assert client.decode(frames[0])[":status"] == "415"
+    assert b"gRPC" in frames[1].payload
+
+
+def test_incomplete_messages_cost_bounded_memory() -> None:
+    client = GrpcClient()
+    for stream in range(1, 21, 2):
+        client.start(stream)
+        client.send(data_frame(stream, framed(b"x" * 999)[:-1]))
+    assert client.hits == ["held_bytes"]
+    assert client.connection._held == 0, "and all of it is let go"
+
+
+def test_a_push_arrives_outside_any_message() -> None:
+    client = GrpcClient()
+    client.start()
+    written: list[bytes] = []
+    client.connection.flush = lambda: written.append(client.connection.out.take())
+    calls[0].push(b"news")
+    frames = list(split(b"".join(written)))
+    assert unframe(frames[-1].payload) == [b"news"]
+    client.send(reset(1, Code.CANCEL))
+    calls[0].push(b"too late")
+    assert b"too late" not in b"".join(written)

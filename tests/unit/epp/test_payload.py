@@ -1,0 +1,157 @@
+"""What is read of a body, for every API, and which bodies are refused in which words."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pointsman.epp.payload import read_payload
+from pointsman.epp.prompts import count_tokens, hash_chain
+from pointsman.epp.refusals import BadRequest
+from pointsman.epp.request import Needs
+
+ALL = Needs(body=True, prompt=True, block_tokens=64)
+FEW = Needs(body=True)
+
+
+def tokens(document: Any) -> int:
+    prompt = read_payload(json.dumps(document).encode(), needs=ALL).prompt
+    assert prompt is not None
+    return prompt.tokens
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        pytest.param({"prompt": "hello world!"}, "hello world!", id="completions"),
+        pytest.param({"prompt": ["ab", "cd"]}, "abcd", id="several prompts"),
+        pytest.param({"messages": [{"role": "user", "content": "hi"}]}, "userhi", id="chat"),
+        pytest.param(
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
+            "userab",
+            id="chat with blocks",
+        ),
+        pytest.param(
+            {"system": "be brief", "messages": [{"role": "user", "content": "x"}]}, "be briefuserx", id="messages"
+        ),
+        pytest.param({"instructions": "i", "input": "x"}, "ix", id="responses"),
+        pytest.param({"input": [{"role": "user", "content": "x"}]}, "userx", id="responses with items"),
+        pytest.param({"input": ["a", "b"]}, "ab", id="embeddings"),
+        pytest.param({"text": "abc"}, "abc", id="sglang"),
+        pytest.param({"prompt": 7}, "", id="a number where text belongs"),
+        pytest.param({"messages": "x"}, "", id="a text where messages belong"),
+        pytest.param({"messages": [1, None, {"role": 3, "content": 4}]}, "", id="messages of no kind"),
+        pytest.param({}, "", id="nothing"),
+    ],
+)
+def test_the_prompt_of_every_api(document: dict[str, Any], text: str) -> None:
+    assert tokens(document) == count_tokens(text.encode())
+
+
+def test_tools_count() -> None:
+    with_tools = {"tools": [{"type": "function"}], "messages": [{"role": "user", "content": "x"}]}
+    assert tokens(with_tools) > tokens({"messages": with_tools["messages"]})
+
+
+@pytest.mark.parametrize("key", ["prompt", "token_ids", "input_ids"])
+def test_token_ids_are_counted_not_estimated(key: str) -> None:
+    assert tokens({key: [1, 2, 3, 70_000, 5]}) == 5
+
+
+def test_multimodal() -> None:
+    block = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+    document = {"messages": [{"role": "user", "content": [block]}]}
+    prompt = read_payload(json.dumps(document).encode(), needs=ALL).prompt
+    assert prompt is not None
+    assert prompt.multimodal
+
+
+@pytest.mark.parametrize(
+    ("document", "most"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, 6),
+        ({"max_output_tokens": 7}, 7),
+        ({"sampling_params": {"max_new_tokens": 8}}, 8),
+        ({"max_tokens": "5"}, None),
+        ({}, None),
+    ],
+)
+def test_the_most_output(document: dict[str, Any], most: int | None) -> None:
+    prompt = read_payload(json.dumps(document).encode(), needs=ALL).prompt
+    assert prompt is not None
+    assert prompt.max_output_tokens == most
+
+
+@pytest.mark.parametrize("needs", [ALL, FEW], ids=["all", "few"])
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        pytest.param(b'{"model":"m"}', "m", id="plain"),
+        pytest.param(b'{"model":"a","model":"b"}', "b", id="twice: the last"),
+        pytest.param(b'{"prompt":"' + b"x" * 1_000_000 + b'","model":"m"}', "m", id="after a 1 MB prompt"),
+        pytest.param(b'{"model":7}', "", id="a number"),
+        pytest.param(b"null", "", id="null"),
+        pytest.param(b'{"model":"m","prompt":"\xff\xfe"}', "m", id="not UTF-8"),
+        pytest.param(b'{"model":"m","prompt":"\\ud800"}', "m", id="lone surrogate"),
+        pytest.param(b'{"x":' + b"[" * 5000 + b"]" * 5000 + b',"model":"m"}', "m", id="deep"),
+        pytest.param('{"model":"ü/模型"}'.encode(), "ü/模型", id="not ASCII"),
+        pytest.param(b'\n {"model" : "m"}\r\n', "m", id="white space"),
+    ],
+)
+def test_the_model(body: bytes, model: str, needs: Needs) -> None:
+    assert read_payload(body, needs=needs).model == model
+
+
+@pytest.mark.parametrize("needs", [ALL, FEW], ids=["all", "few"])
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param(b"no healthy upstream", "invalid character 'o' in literal null (expecting 'u')", id="text"),
+        pytest.param(b"", "unexpected end of JSON input", id="empty"),
+        pytest.param(b'{"model":"m"', "unexpected end of JSON input", id="cut"),
+        pytest.param(b'{"model":NaN}', "invalid character 'N' looking for beginning of value", id="NaN"),
+        pytest.param(
+            b"[1]", "json: cannot unmarshal array into Go value of type map[string]interface {}", id="no object"
+        ),
+        pytest.param(
+            b'"x"', "json: cannot unmarshal string into Go value of type map[string]interface {}", id="a string"
+        ),
+    ],
+)
+def test_what_is_not_an_object_is_400_in_known_words(body: bytes, words: str, needs: Needs) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read_payload(body, needs=needs)
+    assert caught.value.body.decode() == f"inference error: BadRequest - error unmarshaling request bodyMap: {words}"
+
+
+@given(st.binary(max_size=2000), st.binary(max_size=2000), st.integers(1, 32))
+def test_chains_agree_exactly_as_far_as_prompts_do(one: bytes, rest: bytes, block_tokens: int) -> None:
+    def chain(text: bytes, model: str = "m", salt: str = "") -> list[int]:
+        return hash_chain(text, model=model, salt=salt, block_tokens=block_tokens, max_blocks=0)
+
+    size = block_tokens * 4
+    first, second = chain(one), chain(one + rest)
+    whole = len(one) // size
+    assert first[:whole] == second[:whole]
+    assert len(first) == -(-len(one) // size)
+    if first:
+        assert chain(one, model="other")[0] != first[0]
+        assert chain(one, salt="s")[0] != first[0]
+
+
+def test_the_chain_is_bounded() -> None:
+    text = b"x" * 10_000
+    chain = hash_chain(text, model="m", salt="", block_tokens=16, max_blocks=3)
+    assert chain == hash_chain(text[:192], model="m", salt="", block_tokens=16, max_blocks=0)
+
+
+def test_the_chain_is_the_documented_one() -> None:
+    from xxhash import xxh64_intdigest
+
+    h0 = xxh64_intdigest(b"mS")
+    block = xxh64_intdigest(b"abcd")
+    expected = xxh64_intdigest(block.to_bytes(8, "little") + h0.to_bytes(8, "little"))
+    assert hash_chain(b"abcd", model="m", salt="S", block_tokens=1, max_blocks=0) == [expected]

@@ -1,0 +1,150 @@
+"""The scanner finds what a full parser finds, wherever a family has moved since the last page."""
+
+import math
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from pointsman.core.errors import UserError
+from pointsman.epp.sources.scan import Finder, Spec, parse_spec, read_labels
+
+EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "150"))
+NAMES = ("m", "m_total", "m:x", "vllm:num_requests_waiting", "vllm:num_requests_waiting_by_reason")
+
+label_values = st.text(alphabet=st.sampled_from('ab{}",=\\\n #\té1'), max_size=6)
+labels = st.dictionaries(st.sampled_from(("a", "model_name", "le")), label_values, max_size=3)
+numbers = st.one_of(
+    st.integers(-5, 10**6).map(str), st.floats(width=32).map(repr), st.sampled_from(("NaN", "+Inf", "1e3"))
+)
+stamps = st.one_of(st.just(""), st.integers(0, 10**6).map(str))
+series = st.tuples(labels, numbers, stamps)
+
+
+def escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+@st.composite
+def families(draw: st.DrawFn, name: str) -> str:
+    lines = draw(st.sampled_from(("", f"# HELP {name} what {name} is\n", f"# TYPE {name} gauge\n")))
+    for found, number, stamp in draw(st.lists(series, max_size=4, unique_by=lambda one: tuple(sorted(one[0].items())))):
+        inside = ",".join(f'{key}="{escaped(value)}"' for key, value in found.items())
+        braces = f"{{{inside}}}" if inside else draw(st.sampled_from(("", "{}")))
+        lines += f"{name}{braces} {number}{' ' + stamp if stamp else ''}\n"
+    return lines
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> str:
+    chosen = draw(st.permutations(NAMES))
+    padding = draw(st.sampled_from(("", "# nothing here\n", "# filler\n" * 200)))
+    return padding + "".join(draw(families(name)) for name in chosen)
+
+
+def oracle(page: str, name: str) -> list[Sample]:
+    return [one for family in text_string_to_metric_families(page) for one in family.samples if one.name == name]
+
+
+def stamp_of(sample: Sample) -> int:
+    return round(float(sample.timestamp) * 1000) if sample.timestamp is not None else 0
+
+
+def same(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(pages(), min_size=2, max_size=3), st.sampled_from(NAMES))
+def test_fuzz_the_latest_series_is_what_a_full_parser_finds(seen: list[str], name: str) -> None:
+    finder = Finder(Spec(name))
+    for page in seen:
+        samples = oracle(page, name)
+        found = finder.latest(page.encode())
+        if not samples:
+            assert found is None
+            continue
+        assert found is not None
+        expected = max(samples, key=stamp_of)  # max keeps the first of equals
+        assert same(found.value, expected.value)
+        assert found.timestamp == stamp_of(expected)
+        assert dict(read_labels(found.labels)) == expected.labels
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(pages(), st.sampled_from(NAMES), labels)
+def test_fuzz_labels_of_a_spec_choose_among_series(page: str, name: str, wanted: dict[str, str]) -> None:
+    samples = [one for one in oracle(page, name) if wanted.items() <= one.labels.items()]
+    found = Finder(Spec(name, tuple(wanted.items()))).latest(page.encode())
+    assert (found is None) == (not samples)
+    if found is not None:
+        assert same(found.value, max(samples, key=stamp_of).value)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(st.binary(max_size=200), max_size=3), st.sampled_from(NAMES), st.binary(max_size=40))
+def test_fuzz_no_page_makes_it_raise(parts: list[bytes], name: str, tail: bytes) -> None:
+    finder = Finder(Spec(name, (("a", "b"),)))
+    for part in parts:
+        finder.latest(part + b"\n" + name.encode() + b'{a="b"' + tail)
+        finder.largest(name.encode() + part)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(b"m one\n", id="a value that is no number"),
+        pytest.param(b"m 1_000\n", id="Python's underscore is not a number's"),
+        pytest.param(b"m\n", id="no value"),
+        pytest.param(b"m 1 2 3\n", id="too many words"),
+        pytest.param(b'm{a="b" 1\n', id="braces that do not close"),
+        pytest.param(b"mm 1\n", id="a longer name"),
+        pytest.param(b"x_m 1\n# m 1\n", id="not at the start of a line"),
+        pytest.param(b'# TYPE m summary\nm{quantile="0.5"} 1\n', id="a summary is neither gauge nor counter"),
+        pytest.param(b"", id="an empty page"),
+    ],
+)
+def test_improper_lines_are_not_there(page: bytes) -> None:
+    assert Finder(Spec("m")).latest(page) is None
+
+
+def test_a_page_may_end_without_a_line_break() -> None:
+    found = Finder(Spec("m")).latest(b"m 7")
+    assert found is not None and found.value == 7
+
+
+def test_the_largest_value_wins_where_the_value_is_a_time() -> None:
+    page = b'i{n="old"} 100.5\ni{n="new"} 200.5\ni{n="older"} 50\n'
+    found = Finder(Spec("i")).largest(page)
+    assert found is not None and found.labels == b'n="new"'
+
+
+def test_a_family_that_grows_towards_its_start_is_read_whole() -> None:
+    finder = Finder(Spec("m"))
+    filler = b"# f\n" * 100
+    assert finder.latest(filler + b'm{a="2"} 2 5\n') is not None
+    found = finder.latest(filler[: -len(b'm{a="1"} 1 9\n')] + b'\nm{a="1"} 1 9\nm{a="2"} 2 5\n')
+    assert found is not None and found.value == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", None, id="empty means none"),
+        pytest.param("vllm:x", Spec("vllm:x"), id="a name"),
+        pytest.param("x{a=b}", Spec("x", (("a", "b"),)), id="without quotes"),
+        pytest.param('x{b="2", a="1,}"}', Spec("x", (("a", "1,}"), ("b", "2"))), id="with quotes"),
+        pytest.param("x{}", Spec("x"), id="empty braces"),
+    ],
+)
+def test_specs(text: str, expected: Spec | None) -> None:
+    assert parse_spec(text, where="here") == expected
+
+
+@pytest.mark.parametrize("text", ["1x", "x{", "x{a}", "x{a=}", "x{a=b c}", "sum(x)", "x{a!=b}"])
+def test_bad_specs_name_their_place(text: str) -> None:
+    with pytest.raises(UserError, match=r"^engineConfigs\[0\]\.loraSpec: "):
+        parse_spec(text, where="engineConfigs[0].loraSpec")

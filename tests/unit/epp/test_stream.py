@@ -1,0 +1,275 @@
+"""One request, message by message, as Envoy sends them; answers are read with the official classes."""
+
+import random
+
+import pytest
+from envoy.config.core.v3 import base_pb2
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+from pointsman.epp.build import Builder
+from pointsman.epp.defaults import load
+from pointsman.epp.director import Director
+from pointsman.epp.endpoint import Endpoint
+from pointsman.epp.messages import BodyMode
+from pointsman.epp.pool import Pool
+from pointsman.epp.records import Records
+from pointsman.epp.stream import Exchange, OutOfOrder
+
+A, B, C = (Endpoint(name=f"sim-{n}", address=f"10.0.0.{n}", port=8000) for n in (1, 2, 3))
+
+
+LEAST_BUSY = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: active-request-scorer
+- {type: max-score-picker, parameters: {maxNumOfEndpoints: 3}}
+"""
+READS_NOTHING = "requestHandler: {parsers: [{pluginRef: passthrough-parser}]}"
+
+
+def make(*endpoints: Endpoint, patient: bool = False, max_body: int = 1 << 20) -> "Talk":
+    pool = Pool()
+    pool.replace(endpoints)
+    rng = random.Random(7)
+    plan = load(LEAST_BUSY if patient else LEAST_BUSY + READS_NOTHING)
+    built = Builder(clock=lambda: 0.0, rng=rng).build(plan)
+    director = Director(pool=pool, scheduler=built.scheduler, records=Records(), rng=rng)
+    return Talk(director, max_body=max_body)
+
+
+class Talk:
+    """Speaks as Envoy does."""
+
+    def __init__(self, director: Director, *, max_body: int) -> None:
+        self.director = director
+        self.exchange = Exchange(director=director, fresh_id=lambda: "fresh-id", max_body=max_body)
+
+    def say(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        return [pb.ProcessingResponse.FromString(raw) for raw in self.exchange.message(message.SerializeToString())]
+
+    def headers(
+        self, *, end: bool = False, modes: tuple[int, int] = (4, 4), subset: list[str] | None = None, **extra: str
+    ) -> list[pb.ProcessingResponse]:
+        rows = {":path": "/v1/completions", "x-request-id": "r-1", **{k.replace("_", "-"): v for k, v in extra.items()}}
+        entries = [base_pb2.HeaderValue(key=k, raw_value=v.encode()) for k, v in rows.items() if v]
+        message = pb.ProcessingRequest(
+            request_headers=pb.HttpHeaders(headers=base_pb2.HeaderMap(headers=entries), end_of_stream=end)
+        )
+        message.protocol_config.request_body_mode, message.protocol_config.response_body_mode = modes
+        if subset is not None:
+            hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
+            hint.update({"x-gateway-destination-endpoint-subset": subset})
+        return self.say(message)
+
+    def body(self, body: bytes, *, end: bool = False) -> list[pb.ProcessingResponse]:
+        return self.say(pb.ProcessingRequest(request_body=pb.HttpBody(body=body, end_of_stream=end)))
+
+    def answer(self, *, served: str = "", end: bool = False) -> list[pb.ProcessingResponse]:
+        message = pb.ProcessingRequest(response_headers=pb.HttpHeaders(end_of_stream=end))
+        if served:
+            lb = message.metadata_context.filter_metadata["envoy.lb"]
+            lb.update({"x-gateway-destination-endpoint-served": served})
+        return self.say(message)
+
+    def answer_body(self, body: bytes, *, end: bool = False) -> list[pb.ProcessingResponse]:
+        return self.say(pb.ProcessingRequest(response_body=pb.HttpBody(body=body, end_of_stream=end)))
+
+    @property
+    def inflight(self) -> dict[str, int]:
+        return {member.endpoint.name: member.inflight for member in self.director.pool.members}
+
+
+def picked(reply: pb.ProcessingResponse) -> str:
+    """Return the pick, after checking that header and metadata agree."""
+    common = reply.request_headers.response
+    assert common.clear_route_cache
+    rows = {o.header.key: o.header.raw_value.decode() for o in common.header_mutation.set_headers}
+    metadata = dict(reply.dynamic_metadata)["envoy.lb"]
+    assert metadata["x-gateway-destination-endpoint"] == rows["x-gateway-destination-endpoint"]
+    return str(rows["x-gateway-destination-endpoint"])
+
+
+def streamed(replies: list[pb.ProcessingResponse]) -> list[tuple[bytes, bool]]:
+    chunks = [
+        getattr(reply, str(reply.WhichOneof("response"))).response.body_mutation.streamed_response for reply in replies
+    ]
+    return [(chunk.body, chunk.end_of_stream) for chunk in chunks]
+
+
+def test_a_whole_request() -> None:
+    talk = make(A)
+    (reply,) = talk.headers()
+    assert picked(reply) == "10.0.0.1:8000"
+    assert talk.inflight == {"sim-1": 1}, "reserved at once"
+    assert streamed(talk.body(b"hello")) == [(b"hello", False)]
+    assert streamed(talk.body(b"", end=True)) == [(b"", True)]
+    (headers,) = talk.answer()
+    mutation = headers.response_headers.response.header_mutation.set_headers[0].header
+    assert (mutation.key, mutation.raw_value) == ("x-went-into-resp-headers", b"true")
+    assert streamed(talk.answer_body(b"data: 1\n\n")) == [(b"data: 1\n\n", False)]
+    assert talk.inflight == {"sim-1": 1}
+    assert streamed(talk.answer_body(b"data: 2\n\n", end=True)) == [(b"data: 2\n\n", True)]
+    assert talk.inflight == {"sim-1": 0}, "freed with the last byte, not when Envoy closes"
+    talk.exchange.closed()
+    assert talk.inflight == {"sim-1": 0}
+    assert talk.director.tally.ended == {"natural": 1}
+
+
+def test_a_get_is_answered_on_its_headers() -> None:
+    talk = make(A)
+    (reply,) = talk.headers(end=True)
+    assert picked(reply) == "10.0.0.1:8000"
+
+
+def test_a_policy_that_reads_the_body_is_asked_at_its_end() -> None:
+    talk = make(A, patient=True)
+    assert talk.headers() == []
+    assert talk.body(b"a" * 100_000) == []
+    replies = talk.body(b"b" * 50_000, end=True)
+    assert picked(replies[0]) == "10.0.0.1:8000"
+    chunks = streamed(replies[1:])
+    assert b"".join(body for body, _ in chunks) == b"a" * 100_000 + b"b" * 50_000
+    assert [end for _, end in chunks] == [False, False, True]
+
+
+def test_trailers_end_a_held_body() -> None:
+    talk = make(A, patient=True)
+    talk.headers()
+    talk.body(b"abc")
+    replies = talk.say(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
+    assert [reply.WhichOneof("response") for reply in replies] == [
+        "request_headers",
+        "request_body",
+        "request_trailers",
+    ]
+    assert streamed(replies[1:2]) == [(b"abc", False)], "the trailers end it, not the body"
+
+
+def test_trailers_pass_in_both_directions() -> None:
+    talk = make(A)
+    talk.headers()
+    (request,) = talk.say(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
+    assert request.WhichOneof("response") == "request_trailers"
+    talk.answer()
+    (response,) = talk.say(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
+    assert response.WhichOneof("response") == "response_trailers"
+    assert talk.inflight == {"sim-1": 0}
+
+
+@pytest.mark.parametrize("mode", [BodyMode.NONE, BodyMode.STREAMED, BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL])
+def test_where_envoy_owns_the_body_nothing_is_held_and_nothing_echoed(mode: BodyMode) -> None:
+    talk = make(A, patient=True)
+    (reply,) = talk.headers(modes=(mode, mode))
+    assert picked(reply) == "10.0.0.1:8000"
+    (body,) = talk.body(b"hello", end=True)
+    assert not body.request_body.response.HasField("body_mutation")
+    talk.answer()
+    (answer,) = talk.answer_body(b"hello", end=True)
+    assert not answer.response_body.response.HasField("body_mutation")
+
+
+def test_an_id_is_made_only_when_there_is_none() -> None:
+    (reply,) = make(A).headers(x_request_id="")
+    rows = {o.header.key: o.header.raw_value for o in reply.request_headers.response.header_mutation.set_headers}
+    assert rows["x-request-id"] == b"fresh-id"
+    (reply,) = make(A).headers()
+    rows = {o.header.key: o.header.raw_value for o in reply.request_headers.response.header_mutation.set_headers}
+    assert "x-request-id" not in rows
+
+
+@pytest.mark.parametrize(
+    ("subset", "allowed"),
+    [
+        pytest.param(["10.0.0.2:8000"], {"10.0.0.2:8000"}, id="one"),
+        pytest.param(["10.0.0.2:1", "10.0.0.3"], {"10.0.0.2:8000", "10.0.0.3:8000"}, id="by address, not port"),
+        pytest.param(None, {"10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"}, id="no hint"),
+    ],
+)
+def test_the_subset_hint(subset: list[str] | None, allowed: set[str]) -> None:
+    talk = make(A, B, C)
+    (reply,) = talk.headers(subset=subset)
+    assert set(picked(reply).split(",")) == allowed
+
+
+@pytest.mark.parametrize("subset", [[], ["10.9.9.9:8000"]])
+def test_a_subset_that_leaves_nobody_is_503(subset: list[str]) -> None:
+    talk = make(A)
+    (reply,) = talk.headers(subset=subset)
+    refused = reply.immediate_response
+    assert refused.status.code == 503
+    message = b"inference error: ServiceUnavailable - failed to find endpoint candidates for serving the request"
+    assert refused.body == message
+    header = refused.headers.set_headers[0].header
+    assert (header.key, header.raw_value) == ("x-llm-d-request-dropped-reason", b"rejected-no-endpoints")
+    assert talk.exchange.finished
+
+
+def test_an_empty_pool_is_503_with_a_body_and_500_without() -> None:
+    (reply,) = make().headers()
+    assert reply.immediate_response.status.code == 503
+    (reply,) = make().headers(end=True)
+    assert reply.immediate_response.status.code == 500
+    assert reply.immediate_response.body == b"inference error: Internal - no pods available in datastore"
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_a_body_over_the_limit_is_413_and_frees_its_place(patient: bool) -> None:
+    talk = make(A, patient=patient, max_body=10)
+    talk.headers()
+    talk.body(b"x" * 10)
+    (reply,) = talk.body(b"x")
+    assert reply.immediate_response.status.code == 413
+    assert b"--max-body" in reply.immediate_response.body
+    assert talk.inflight == {"sim-1": 0}
+
+
+def test_a_client_that_goes_away_frees_its_place() -> None:
+    talk = make(A)
+    talk.headers()
+    talk.exchange.closed()
+    assert talk.inflight == {"sim-1": 0}
+    assert talk.director.tally.ended == {"client-disconnect": 1}
+
+
+def test_the_reservation_follows_the_request_to_who_served_it() -> None:
+    talk = make(A, B)
+    (reply,) = talk.headers()
+    first, second = picked(reply).split(",")
+    talk.answer(served=second)
+    by_target = {member.endpoint.target: member.inflight for member in talk.director.pool.members}
+    assert by_target == {first: 0, second: 1}
+    talk.exchange.closed()
+    assert set(talk.inflight.values()) == {0}
+
+
+def test_served_by_someone_we_do_not_know_changes_nothing() -> None:
+    talk = make(A)
+    talk.headers()
+    talk.answer(served="10.9.9.9:1")
+    assert talk.inflight == {"sim-1": 1}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(pb.ProcessingRequest(request_body=pb.HttpBody(body=b"x")), id="body first"),
+        pytest.param(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()), id="trailers first"),
+    ],
+)
+def test_messages_out_of_order(message: pb.ProcessingRequest) -> None:
+    with pytest.raises(OutOfOrder):
+        make(A).say(message)
+
+
+def test_headers_twice() -> None:
+    talk = make(A)
+    talk.headers()
+    with pytest.raises(OutOfOrder):
+        talk.headers()
+    talk.exchange.closed()
+    assert talk.inflight == {"sim-1": 0}
+
+
+def test_an_empty_message_is_no_message() -> None:
+    assert make(A).say(pb.ProcessingRequest()) == []

@@ -1,0 +1,64 @@
+import socket
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from pointsman.core.errors import PortTaken
+from pointsman.local.ports import Wish, any_free, free_from, is_free, settle
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+def wish(port: int, *, named: bool) -> Wish:
+    return Wish(port=port, flag="--some-port", what="something", named=named)
+
+
+def test_free_port_is_granted() -> None:
+    port = any_free()
+    assert settle(wish(port, named=True)) == port
+
+
+def test_port_that_a_person_named_must_be_free(taken: int) -> None:
+    with pytest.raises(PortTaken, match=rf"port {taken} for something is taken .* --some-port"):
+        settle(wish(taken, named=True))
+
+
+def test_default_gives_way(taken: int) -> None:
+    other = settle(wish(taken, named=False))
+    assert other != taken
+    assert is_free(other)
+
+
+def test_port_already_given_out_counts_as_taken() -> None:
+    port = any_free()
+    assert settle(wish(port, named=False), given_out={port}) != port
+
+
+def test_zero_lets_the_kernel_choose() -> None:
+    assert settle(wish(0, named=True)) > 0
+
+
+def test_shared_port_of_another_envoy_is_noticed() -> None:
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        assert not is_free(holder.getsockname()[1])
+
+
+def test_upwards_skips_what_is_taken(taken: int) -> None:
+    first, second = islice(free_from(taken), 2)
+    assert taken < first < second
+
+
+@pytest.mark.parametrize("first", [0, 65535])
+def test_from_zero_or_after_the_last_port_the_kernel_chooses(first: int) -> None:
+    ports = list(islice(free_from(first, given_out={65535}), 2))
+    assert all(0 < port < 65536 for port in ports)

@@ -1,0 +1,40 @@
+import io
+
+from rich.console import Console
+from tests.unit.local.test_state import STACK
+
+from pointsman.local.observe import Endpoint
+from pointsman.local.screen import lines, table
+
+ENDPOINT = Endpoint(
+    name="simulator-0", address="127.0.0.1:8200", state="ready", pid=1, running=2, waiting=0, inflight=2, picks=17
+)
+SILENT = Endpoint(
+    name="simulator-1",
+    address="127.0.0.1:8201",
+    state="unready",
+    pid=1,
+    running=None,
+    waiting=None,
+    inflight=None,
+    picks=None,
+)
+
+
+def test_table_shows_load_and_picks_and_gaps() -> None:
+    output = io.StringIO()
+    Console(file=output, width=100).print(table(STACK, [ENDPOINT, SILENT]))
+    text = output.getvalue()
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "simulator" in line]
+    assert rows == [
+        ["simulator-0", "127.0.0.1:8200", "ready", "2", "0", "17"],
+        ["simulator-1", "127.0.0.1:8201", "unready", "-", "-", "-"],
+    ]
+    assert "http://127.0.0.1:8080" in text
+
+
+def test_lines_say_the_same_without_a_terminal() -> None:
+    assert lines(STACK, [ENDPOINT]) == [
+        "ready: http://127.0.0.1:8080 (m, FailClose)",
+        "  simulator-0 127.0.0.1:8200 ready running=2 waiting=0 picks=17",
+    ]

@@ -1,0 +1,178 @@
+"""Hostile peers on real sockets: each costs bounded memory, is cut off, and disturbs nobody else.
+
+The listener runs in the test's own loop, so that limits can be small and what the loop sees can be asserted.
+"""
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hpack import Encoder
+from tests.unit.epp.peers import data_frame, split
+
+from pointsman.epp.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
+from pointsman.epp.grpc import Router
+from pointsman.epp.health import Health
+from pointsman.epp.limits import Limits, Rate
+from pointsman.epp.listener import Listener
+
+LIMITS = Limits(
+    preface_seconds=0.3,
+    stalled_seconds=0.5,
+    connections=8,
+    unsent_bytes=1 << 20,
+    early_resets=Rate(burst=50, per_second=1),
+    pings=Rate(burst=50, per_second=1),
+)
+CHECK = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/grpc.health.v1.Health/Check"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+]
+
+
+class Server:
+    """A listener with the health service, and everything that went wrong in its loop."""
+
+    def __init__(self, listener: Listener, errors: list[dict[str, Any]]) -> None:
+        self.listener = listener
+        self.errors = errors
+
+    async def connect(self, hello: bytes = PREFACE + settings({})) -> "Socket":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+        writer.write(hello)
+        return Socket(reader, writer)
+
+
+class Socket:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.encoder = Encoder()
+        self.stream = -1
+
+    def check(self) -> bytes:
+        """Return a whole health check as bytes."""
+        self.stream += 2
+        head = frame(Kind.HEADERS, END_HEADERS, self.stream, self.encoder.encode(CHECK))
+        return head + data_frame(self.stream, b"\0\0\0\0\0", end=True)
+
+    async def rest(self) -> bytes:
+        """Return all bytes until the server closes."""
+        with contextlib.suppress(ConnectionError):
+            return await asyncio.wait_for(self.reader.read(), timeout=10)
+        return b""
+
+    async def healthy(self) -> bool:
+        """Do one health check, as a well-behaved peer would."""
+        self.writer.write(self.check())
+        seen = b""
+        while b"grpc-status" not in seen:
+            part = await asyncio.wait_for(self.reader.read(65_536), timeout=10)
+            if not part:
+                return False
+            seen += part
+        return True
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
+    health = Health()
+    health.set(serving=True)
+    listener = Listener(Router(health.methods(), limits=LIMITS), limits=LIMITS)
+    await listener.bind(host="127.0.0.1", port=0, flag="--grpc-port")
+    yield Server(listener, errors)
+    await listener.drain(seconds=0.1)
+    await asyncio.sleep(0.05)
+    assert errors == [], "no exception reaches the event loop"
+
+
+def last_code(data: bytes) -> Code:
+    return [f for f in split(data) if f.kind == Kind.GOAWAY][-1].code
+
+
+async def test_rapid_reset_ends_only_its_own_connection(server: Server) -> None:
+    good, bad = await server.connect(), await server.connect()
+    assert await good.healthy()
+    block = bad.encoder.encode(CHECK)
+    streams = range(1, 4001, 2)
+    bad.writer.write(b"".join(frame(Kind.HEADERS, END_HEADERS, n, block) + reset(n, Code.CANCEL) for n in streams))
+    assert last_code(await bad.rest()) == Code.ENHANCE_YOUR_CALM
+    assert server.listener.limit_hits["early_resets"] == 1
+    assert await good.healthy()
+
+
+async def test_ping_flood(server: Server) -> None:
+    good, bad = await server.connect(), await server.connect()
+    bad.writer.write(frame(Kind.PING, 0, 0, b"flooding") * 1000)
+    assert last_code(await bad.rest()) == Code.ENHANCE_YOUR_CALM
+    assert await good.healthy()
+
+
+async def test_a_peer_that_says_nothing_is_let_go(server: Server) -> None:
+    quiet = await server.connect(hello=b"PRI * HT")
+    assert last_code(await quiet.rest()) == Code.ENHANCE_YOUR_CALM
+    assert server.listener.limit_hits["preface_seconds"] == 1
+
+
+async def test_a_browser_is_let_go_at_once(server: Server) -> None:
+    lost = await server.connect(hello=b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert last_code(await lost.rest()) == Code.PROTOCOL_ERROR
+
+
+async def test_a_peer_that_never_reads_is_not_read_either_and_then_cut(server: Server) -> None:
+    good = await server.connect()
+    slow = socket.create_connection(("127.0.0.1", server.listener.port))
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.setblocking(False)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    hello = PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: 2**31 - 1}) + window_update(0, 2**31 - 1 - 65_535)
+    flood = Socket.__new__(Socket)
+    flood.encoder, flood.stream = Encoder(), -1
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(slow, hello)
+    sent = 0
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(8):
+            while sent < 200 << 20:
+                part = b"".join(flood.check() for _ in range(500))
+                await loop.sock_sendall(slow, part)
+                sent += len(part)
+    slow.close()
+    assert server.listener.limit_hits["stalled_seconds"] == 1
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 60_000, f"grew by {grown} KiB"
+    assert await good.healthy()
+
+
+async def test_a_window_that_never_opens_is_bounded(server: Server) -> None:
+    good = await server.connect()
+    bad = await server.connect(hello=PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: 0}))
+    bad.writer.write(b"".join(bad.check() for _ in range(3000)))
+    await asyncio.sleep(0.3)
+    assert server.listener.open_streams <= 3000
+    assert await good.healthy()
+    bad.writer.close()
+    for _ in range(100):
+        if server.listener.open_streams == 0:
+            break
+        await asyncio.sleep(0.02)
+    assert server.listener.open_streams == 0, "all of it is let go with the connection"
+
+
+async def test_too_many_connections_are_turned_away(server: Server) -> None:
+    kept = [await server.connect() for _ in range(8)]
+    assert all([await each.healthy() for each in kept])
+    assert await (await server.connect()).rest() == b""
+    assert server.listener.limit_hits["connections"] == 1
+    kept[0].writer.close()
+    await asyncio.sleep(0.05)
+    assert await (await server.connect()).healthy()

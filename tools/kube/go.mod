@@ -3,7 +3,6 @@ module pointsman.invalid/tools/kube
 go 1.26.0
 
 tool (
-	github.com/summerwind/h2spec/cmd/h2spec
 	go.etcd.io/etcd/server/v3
 	helm.sh/helm/v4/cmd/helm
 	k8s.io/kubernetes/cmd/kube-apiserver
@@ -14,7 +13,6 @@ tool (
 )
 
 require (
-	github.com/summerwind/h2spec v2.2.1+incompatible // indirect
 	go.etcd.io/etcd/server/v3 v3.7.3 // indirect
 	helm.sh/helm/v4 v4.3.1 // indirect
 	k8s.io/kubernetes v1.37.1 // indirect

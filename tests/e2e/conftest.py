@@ -1,0 +1,59 @@
+"""A cluster with a real node: the one that E2E_KUBECONFIG names, or one on this machine, which then leaves no trace.
+
+`make e2e` sets POINTSMAN_E2E; `make test` does not, and collects nothing here.
+"""
+
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.cluster import Cluster
+from tests.e2e.image import IMAGE, build_image
+from tests.e2e.traces import Traces
+
+collect_ignore_glob = [] if os.environ.get("POINTSMAN_E2E") else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Yield a cluster whose node has our image."""
+    given = os.environ.get("E2E_KUBECONFIG")
+    if given:
+        image = os.environ.get("E2E_IMAGE", IMAGE)
+        yield Cluster(Path(given), image=image)
+        return
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("tests/e2e needs root on Linux for a node of its own, or E2E_KUBECONFIG (and E2E_IMAGE) for yours")
+    yield from _own_node(tmp_path_factory.mktemp("node"))
+
+
+def _own_node(directory: Path) -> Iterator[Cluster]:
+    from tools.node import cluster as node
+
+    places = node.places_of(directory / "state")
+    image = build_image(places.node / "base", directory)
+    before = Traces.take()
+    try:
+        times = node.up(places, images=[image])
+        print("node up:", times)
+        ready = threading.Event()
+        with node.forward(places, ready=ready) as listener:
+            assert ready.wait(10), "no way into the node's network namespace"
+            config = node.outside_kubeconfig(places, listener.getsockname()[1])
+            yield Cluster(config, image=IMAGE, program=places.program("kubectl"))
+    finally:
+        node.down(places)
+    left = Traces.take().beyond(before)
+    assert not left, f"the node left traces: {left}"
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    name = f"e2e-{secrets.token_hex(4)}"
+    cluster.kubectl("create", "namespace", name)
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")

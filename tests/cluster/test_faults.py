@@ -26,6 +26,7 @@ from tests.cluster.widgets import (
 )
 
 from pointsman.kube import Client, Key, Kind, Runtime, connect
+from pointsman.kube.conditions import is_current
 from pointsman.kube.errors import Stale
 from pointsman.kube.reflector import Reflector
 
@@ -287,6 +288,11 @@ async def test_a_clock_that_jumps(client: Client, namespace: str, far: Client, d
     now = datetime.now(UTC)
     async with running(operator(far, wall=lambda: now)):
         await expect(client, namespace, await create(client, namespace, "a"))
+
+        async def ready() -> None:
+            assert is_current(await client.get(WIDGET, Key(namespace, "a")), "Ready")
+
+        await eventually(ready)
         for jump in (timedelta(days=-400), timedelta(days=400)):
             now += jump
             await rename(client, namespace, "a", f"text{jump.days}")

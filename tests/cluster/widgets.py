@@ -108,9 +108,10 @@ async def undefine(client: Client) -> None:
     await eventually(gone)
 
 
-async def release_widgets(client: Client, namespace: str = "") -> None:
-    """Take the finalizers off, so that widgets go away while no operator runs."""
+async def release_widgets(client: Client, namespace: str) -> None:
+    """Delete widgets and take their finalizers off, in this order: an operator of a later test would put them back."""
     try:
+        await client.request("DELETE", WIDGET.path(namespace))
         found = json.loads(await client.request("GET", WIDGET.path(namespace)))["items"]
         for one in found:
             await client.patch(WIDGET, key_of(one), {"metadata": {"finalizers": []}}, how="merge")

@@ -35,7 +35,7 @@ def _own_node(directory: Path) -> Iterator[Cluster]:
     from tools.node import cluster as node
 
     places = node.places_of(directory / "state")
-    image = build_image(places.node / "base", directory)
+    image = build_image(places.node)
     before = Traces.take()
     try:
         times = node.up(places, images=[image])

@@ -1,58 +1,38 @@
-"""Our image for the node: a Debian root with Python, our dependencies, our code, and the example operator.
-
-Dependencies come from the hashed requirement file and are kept in the cache under its digest.
-"""
+"""Our image, built from our own Dockerfile, as an archive that a node imports; kept in the cache by its content."""
 
 import hashlib
 import os
-import shutil
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
-from tests.cluster.widgets import source
-from tools.node.image import Layer, write_image
+from tools.node.dockerfile import Builder
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/pointsman:e2e"
-EXAMPLE = "/opt/example/widget_operator.py"
+CONTENT = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt")
 
 
-def build_image(base: Path, directory: Path) -> Path:
-    """Write the image and return its archive."""
-    example = directory / "widget_operator.py"
-    example.write_text(source())
-    archive = directory / "pointsman.tar"
-    write_image(
-        archive,
-        name=IMAGE,
-        layers=[
-            Layer(base),
-            Layer(_dependencies(), at="/opt/dependencies"),
-            Layer(ROOT / "src", at="/opt/pointsman"),
-            Layer(example, at=EXAMPLE),
-        ],
-        command=["python3"],
-        environment={"PYTHONPATH": "/opt/pointsman:/opt/dependencies", "PYTHONUNBUFFERED": "1"},
-    )
+def build_image(node: Path) -> Path:
+    """Return the image's archive, building it with the node's buildah and base when there is none."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    archive = Path(home) / "pointsman" / f"image-{_digest(node)}.tar"
+    if archive.exists():
+        return archive
+    with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
+        builder = Builder(node / "root", Path(scratch))
+        builder.base(node / "base")
+        partial = Path(scratch) / "image.tar"
+        builder.build(ROOT, name=IMAGE, archive=partial)
+        partial.rename(archive)
+    for older in archive.parent.glob("image-*.tar"):
+        if older != archive:  # one per change of the source would fill the disk
+            older.unlink()
     return archive
 
 
-def _dependencies() -> Path:
-    """Return a directory with the runtime dependencies for the image's Python, installing it when there is none."""
-    requirements = ROOT / "requirements" / "runtime.txt"
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    target = Path(home) / "pointsman" / f"site-{digest}-py311"
-    if target.exists():
-        return target
-    partial = target.with_name(f"{target.name}.partial.{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    wheels = ["--only-binary=:all:", "--python-version=3.11", "--implementation=cp"]
-    platforms = [f"--platform={name}_x86_64" for name in ("manylinux2014", "manylinux_2_28", "manylinux_2_17")]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run(
-        [*pip, "--require-hashes", "-r", str(requirements), *wheels, *platforms, "--target", str(partial)], check=True
-    )
-    partial.rename(target)
-    return target
+def _digest(node: Path) -> str:
+    code = hashlib.sha256(node.name.encode())
+    sources = sorted(path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    for path in (*(ROOT / name for name in CONTENT), *sources):
+        code.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return code.hexdigest()[:12]

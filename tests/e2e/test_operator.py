@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.cluster.widgets import DEFINITION, widget
+from tests.cluster.widgets import DEFINITION, source, widget
 from tests.e2e.cluster import Cluster, until
-from tests.e2e.image import EXAMPLE
 
 RBAC = "rbac.authorization.k8s.io"
 LABELS = {"app": "widget-operator"}
@@ -28,13 +27,19 @@ def operator(namespace: str, image: str) -> list[dict[str, Any]]:
         "name": "operator",
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "args": [EXAMPLE],
+        "command": ["/opt/venv/bin/python", "/example/widget_operator.py"],
+        "volumeMounts": [{"name": "example", "mountPath": "/example"}],
         "readinessProbe": probe("/readyz"),
         "livenessProbe": probe("/healthz"),
-        "securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 1000},
+        "securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "readOnlyRootFilesystem": True},
     }
-    pod = {"serviceAccountName": "widget-operator", "terminationGracePeriodSeconds": 2, "containers": [container]}
+    pod = {
+        "serviceAccountName": "widget-operator",
+        "containers": [container],
+        "volumes": [{"name": "example", "configMap": {"name": "widget-operator"}}],
+    }
     return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": {"widget_operator.py": source()}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name},
         {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": namespace}, "rules": rules},
         {
@@ -85,7 +90,7 @@ def test_the_operator_runs_as_a_pod(cluster: Cluster, operated: str) -> None:
     (pod,) = pods(cluster, operated)
     metrics = cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{operated}/pods/{pod}:8080/proxy/metrics")
     assert 'controller_runtime_reconcile_total{controller="widget",result="success"}' in metrics
-    cluster.kubectl("delete", "pod", pod, *inside)
+    cluster.kubectl("delete", "pod", pod, *inside, "--timeout=20s")  # it ends when told, before its 30 s are over
     cluster.apply(widget(operated, "w", copies=1, text="two"))
     until(lambda: copies(cluster, operated) == {"w-0": "two"})
     assert pods(cluster, operated) != [pod]

@@ -24,6 +24,7 @@ from pointsman.kube.settled import is_settled, owned_values
 from pointsman.kube.store import Entry, Store, entry
 
 Address = tuple[Kind, Key]
+REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +231,8 @@ class Applier:
         self._normalised.pop(address, None)
         if not is_settled(action.document, answer, manager=self._ownership.manager):
             # The server spells a value its own way (1000m as 1): remember that this is what ours becomes.
+            if len(self._normalised) >= REMEMBERED:  # the oldest costs at most one write that changes nothing
+                del self._normalised[next(iter(self._normalised))]
             self._normalised[address] = (_digest(action.document), self._ours(answer))
 
     async def _delete(self, action: Delete) -> None:

@@ -71,15 +71,18 @@ class Controller:
         return (self.source, *(watch.source for watch in self.watches))
 
 
-def owned(kind: Kind, *, owner: Kind, ownership: Ownership) -> Watch:
-    """Watch the objects of a kind that this operator made, in any namespace, and map each to its owner."""
+def owned(kind: Kind, *, owner: Kind, ownership: Ownership, source: Source | None = None) -> Watch:
+    """Watch the objects of a kind that this operator made, in any namespace, and map each to its owner.
+
+    A `source` without the selector is for kinds of which others' objects matter too: there is one cache per kind.
+    """
 
     def to(item: Entry, view: View) -> Iterable[Key]:
         for uid in owner_uids(item, ownership=ownership):
             yield from (found.key for found in view.find(owner, "uid", uid))
 
-    source = Source(kind, labels=ownership.selector)
-    return Watch(source, to, indexes={ownership.label: ownership.index})
+    narrowed = Source(kind, labels=ownership.selector)
+    return Watch(source or narrowed, to, indexes={ownership.label: ownership.index})
 
 
 def referred(source: Source, *, by: Kind, index: str) -> Watch:

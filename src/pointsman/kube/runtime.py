@@ -14,6 +14,9 @@ behind.
 
 import asyncio
 import random
+import secrets
+import signal
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -55,9 +58,10 @@ class Runtime:
         self.metrics = Metrics()
         self.wall = wall
         self._reader = client.observed(self._count)
-        self.election = (
-            Election(self._reader, key=lease, identity=identity, terms=terms, wall=wall, rng=rng) if lease else None
-        )
+        self.election: Election | None = None
+        if lease is not None:
+            name = identity or _identity()
+            self.election = Election(self._reader, key=lease, identity=name, terms=terms, wall=wall, rng=rng)
         self.client = self._reader.fenced(self.election.check) if self.election else self._reader
         self._stores: dict[Kind, Store] = {}
         self._reflectors: dict[Kind, Reflector] = {}
@@ -89,6 +93,20 @@ class Runtime:
         async with health.serve(self.routes(), host=host, port=port) as bound:
             log.info("serving health and metrics", port=bound)
             await self._run()
+
+    async def serve(self, *, host: str = "0.0.0.0", port: int | None = None) -> None:  # noqa: S104 - as above
+        """Run until SIGTERM or SIGINT, then end in order: work stops, the lease is given back.
+
+        As process 1 of a container nothing else would end us: the kernel does not deliver a signal without a handler.
+        """
+        told = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.run(host=host, port=port))
+            await told.wait()
+            log.info("told to end")
+            task.cancel()
 
     def routes(self) -> health.Routes:
         """Return what the health server answers."""
@@ -174,3 +192,8 @@ class Runtime:
 
     def _count(self, method: str, code: str) -> None:
         self.metrics.requests.labels(code, method).inc()
+
+
+def _identity() -> str:
+    """Return a name for this process in the election: where it runs, and a part that a restart changes."""
+    return f"{socket.gethostname()}_{secrets.token_hex(4)}"

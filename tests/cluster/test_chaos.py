@@ -8,6 +8,7 @@ import json
 import os
 import random
 
+import pytest
 from tests.cluster.proxy import Call, Cut, Road
 from tests.cluster.widgets import CONFIGMAP, eventually, running
 
@@ -32,22 +33,25 @@ class Rebuilt:
             assert self.objects.pop(change.old.key) == change.old.version
 
 
-def breaking(rng: random.Random, road: Road) -> None:
-    """Make the road break at random: cut inside an event, double one, hold one back, refuse a request."""
+def breaking(rng: random.Random, road: Road, *, expiring: bool) -> None:
+    """Make the road break at random: cut inside an event, double one, hold one back, refuse a request.
+
+    Without `expiring` there is no 410, hence no list that would heal what a resumed watch has missed.
+    """
 
     async def bend(call: Call, piece: bytes) -> bytes:
         draw = rng.random() if call.watch else 1.0
-        if draw < 0.02:
+        if draw < 0.10:
             raise Cut(piece[: rng.randrange(len(piece))])
-        if draw < 0.04:
+        if draw < 0.12:
             await asyncio.sleep(0.2)
-        return piece * 2 if draw < 0.08 else piece
+        return piece * 2 if draw < 0.20 else piece
 
     def refuse(_: Call) -> tuple[int, dict[str, str], bytes] | None:
         draw = rng.random()
         if draw < 0.05:
             return 429, {"retry-after": "0"}, b'{"code":429,"message":"slow"}'
-        if draw < 0.10:
+        if expiring and draw < 0.10:
             return 410, {}, b'{"code":410,"message":"too old"}'
         return (500, {}, b"{}") if draw < 0.15 else None
 
@@ -55,9 +59,9 @@ def breaking(rng: random.Random, road: Road) -> None:
 
 
 async def disturb(rng: random.Random, client: Client, namespace: str, road: Road) -> None:
-    """Create, change and delete ten objects at random, and cut the road now and then."""
+    """Create, change and delete objects at random, each for a while and then never again; cut the road now and then."""
     for step in range(STEPS):
-        key = Key(namespace, f"c{rng.randrange(10)}")
+        key = Key(namespace, f"c{step // 20 + rng.randrange(3)}")
         try:
             act = rng.choice(("create", "change", "change", "delete"))
             if act == "create":
@@ -72,7 +76,10 @@ async def disturb(rng: random.Random, client: Client, namespace: str, road: Road
             road.cut()
 
 
-async def test_the_cache_ends_equal_to_the_server(client: Client, namespace: str, far: Client, road: Road) -> None:
+@pytest.mark.parametrize("expiring", [False, True], ids=["resuming", "expiring"])
+async def test_the_cache_ends_equal_to_the_server(
+    client: Client, namespace: str, far: Client, road: Road, *, expiring: bool
+) -> None:
     seed = int(os.environ.get("POINTSMAN_CHAOS_SEED") or random.randrange(10**6))
     print("POINTSMAN_CHAOS_SEED", seed)
     rng = random.Random(seed)
@@ -87,7 +94,7 @@ async def test_the_cache_ends_equal_to_the_server(client: Client, namespace: str
     runtime = Runtime(far, ownership=Ownership(manager="chaos", domain="chaos.dev"))
     runtime.add(Controller("chaos", Source(CONFIGMAP, namespace=namespace), reconcile))
     runtime._reflectors[CONFIGMAP].subscribe(rebuilt.take)
-    breaking(rng, road)
+    breaking(rng, road, expiring=expiring)
     async with running(runtime):
         await runtime.settled()
         await disturb(rng, client, namespace, road)

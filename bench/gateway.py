@@ -1,7 +1,8 @@
 """What asking a picker costs: Envoy alone, with our picker (plaintext and TLS), with a grpcio picker, in one run.
 
 All gateways are up during the whole run and take turns, so that a slow minute of the machine hits each of them; every
-figure is the median of the rounds. Envoy has one worker: where Envoy is the limit, its column of cores is near one and
+figure is the median of the rounds. All pickers make the same pick but for the last row, which is what ours does by
+default. Envoy has one worker: where Envoy is the limit, its column of cores is near one and
 the picker's is not. The model servers are a second Envoy that answers from memory.
 
     python -m bench gateway [--seconds 3] [--rounds 3] [--connections 64] [--sizes 1024 16384]
@@ -36,6 +37,18 @@ from pointsman.render.listeners import listener, routes
 
 REPLICAS = 4
 _METRICS = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"
+# What the grpcio picker does: least in flight, ties at random, one more endpoint for a retry.
+SAME_PICK = """\
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: active-request-scorer
+- type: max-score-picker
+  parameters: {maxNumOfEndpoints: 2}
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: active-request-scorer}]
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +61,8 @@ class Variant:
     shows_answer: bool = True
     """Whether the response body passes through the picker too."""
     failure_mode: FailureMode = "FailClose"
+    config: str = SAME_PICK
+    """The picker's configuration; empty is its own default, with prefix cache and metrics."""
 
 
 VARIANTS = (
@@ -58,6 +73,7 @@ VARIANTS = (
     Variant(name="Pointsman, request only", picker="ours", shows_answer=False),
     Variant(name="grpcio, request only", picker="grpcio", shows_answer=False),
     Variant(name="Pointsman, FailOpen", picker="ours", failure_mode="FailOpen"),
+    Variant(name="Pointsman, default profile", picker="ours", config=""),
 )
 
 
@@ -158,6 +174,7 @@ class Stage:
             *("--grpc-health-port", str(any_free()), "--metrics-port", str(metrics.port)),
             *("--endpoints-file", str(self._folder / "endpoints.yaml")),
             *(("--cert-path", str(self._folder / "tls")) if variant.tls else ("--secure-serving=false",)),
+            *(("--config-text", variant.config) if variant.config else ()),
         ]
 
     def _grpcio(self, grpc: Address, variant: Variant) -> list[str]:

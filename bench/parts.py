@@ -28,6 +28,10 @@ class Part:
                 preexec_fn=die_with_parent(os.getpid()),  # noqa: PLW1509 - one system call, takes no lock
             )
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def cpu(self) -> float:
         """Return the CPU seconds of all its threads so far."""
         tasks = Path(f"/proc/{self._child.pid}/task").iterdir()

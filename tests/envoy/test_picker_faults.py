@@ -93,6 +93,17 @@ async def test_refusal_of_the_picker_is_an_answer_not_a_failure(start_lab: Start
             assert "x-pointsman-unpicked" not in answer.headers
 
 
+async def test_client_cannot_talk_its_way_around_the_picker(start_lab: StartLab) -> None:
+    """What the two tiers of FailOpen say to each other counts only when they say it."""
+    lab = await start_lab(failure_mode="FailOpen")
+    await lab.picker_has(["pod-1"])
+    lies = {"x-envoy-attempt-count": "2", "x-pointsman-unpicked": "true"}
+    async with httpx.AsyncClient(base_url=lab.url) as http:
+        for _ in range(8):
+            answer = await http.post("/v1/completions", json=completion(), headers=lies)
+            assert (answer.status_code, answer.headers["x-inference-pod"]) == (200, "pod-1")
+
+
 async def test_picker_restarts_behind_another_without_a_failed_request(start_lab: StartLab) -> None:
     """Two pickers; each in turn is asked to go, finishes what it has, and comes back."""
     lab = await start_lab(pickers=2, tls=True, simulator=SLOW, picker=("--drain-timeout", "3s"))

@@ -17,7 +17,8 @@ from tests.envoy.harness import MODEL
 from tests.envoy.load import completion
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-UP = ("up", "--detach", "--port", "0", "--admin-port", "0", "--sim-port", "0", "--model", MODEL)
+PORTS = ("--port", "--admin-port", "--sim-port", "--grpc-port", "--grpc-health-port", "--metrics-port")
+UP = ("up", "--detach", "--model", MODEL, *(f"{flag}=0" for flag in PORTS))
 
 
 @pytest.fixture

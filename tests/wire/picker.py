@@ -17,6 +17,14 @@ import grpc
 
 from pointsman.local.ports import any_free
 
+# Decides on the headers alone: these tests are about the wire, and speak of no model.
+CONFIG = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: active-request-scorer
+requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
+"""
 ENDPOINTS = "endpoints: [{name: a, address: 127.0.0.1, port: 8200}, {name: b, address: 127.0.0.1, port: 8201}]\n"
 
 
@@ -51,12 +59,14 @@ class RunningPicker:
 def running_picker(folder: Path, *flags: str, tls: bool = False, drain: str = "0s") -> Iterator[RunningPicker]:
     """Run a picker and stop it; its log is in the folder."""
     (folder / "endpoints.yaml").write_text(ENDPOINTS)
+    (folder / "config.yaml").write_text(CONFIG)
     certificate = _write_certificate(folder) if tls else b""
     ports = (any_free(), any_free(), any_free())
     names = ("--grpc-port", "--grpc-health-port", "--metrics-port")
     command = [sys.executable, "-m", "pointsman", "epp", "--host", "127.0.0.1", f"--drain-timeout={drain}"]
     command += [f"{name}={port}" for name, port in zip(names, ports, strict=True)]
     command += [f"--secure-serving={str(tls).lower()}", f"--endpoints-file={folder / 'endpoints.yaml'}", *flags]
+    command += [f"--config-file={folder / 'config.yaml'}"]
     command += [f"--cert-path={folder}"] if tls else []
     with (folder / "epp.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})

@@ -21,6 +21,7 @@ app.command("pointsman.cli.up:down", name="down")
 app.command("pointsman.cli.demo:demo", name="demo")
 app.command("pointsman.cli.epp:epp", name="epp")
 app.command("pointsman.cli.sim:sim", name="sim")
+app.command("pointsman.cli.replay:run", name="replay")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -78,7 +78,7 @@ def verdict(outcomes: Sequence[Outcome]) -> tuple[str, int]:
     return f"{len(outcomes) - agreed} of {len(outcomes)} requests were not answered by the endpoint that was picked", 1
 
 
-def demo(*, replicas: int = 3, fail_open: bool = False) -> int:
+def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -> int:
     """Start a stack, send requests, show which endpoint was picked, why, and which one answered."""
     options = Options(
         replicas=replicas,
@@ -90,6 +90,7 @@ def demo(*, replicas: int = 3, fail_open: bool = False) -> int:
         sim_port=0,
         fail_open=fail_open,
         sim_args=_SLOW_ENOUGH_TO_OVERLAP,
+        picker_args=picker_args,
     )
     options.check()
     # Without a terminal there is no width to ask for, and a log line may be as long as its reason.

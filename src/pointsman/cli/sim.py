@@ -4,6 +4,7 @@ The command is registered without cyclopts' own help and flags: a vLLM command l
 """
 
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -37,6 +38,9 @@ def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
         get_logger(__name__).warning("flags of vLLM that mean nothing to a simulator are ignored", flags=names)
     from pointsman.sim.server import run
 
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays; looking at it again and again would only cost time
+    gc.set_threshold(20_000, 20, 20)
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         runner.run(run(read.settings))
     return 0

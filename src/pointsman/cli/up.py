@@ -65,6 +65,8 @@ class Options:
     "First port of the simulators."
     sim_args: str = ""
     "More flags for every simulator, as one string."
+    picker_args: str = ""
+    "More flags for the picker, as one string, such as '--explain --record decisions.jsonl'."
     secure_serving: bool = True
     "TLS between Envoy and the picker."
 
@@ -90,6 +92,7 @@ class Options:
         }
         flags = [f"{flag}={value}" for flag, value in pairs.items() if value is not None]
         flags += [f"--sim-args={self.sim_args}"] if self.sim_args else []
+        flags += [f"--picker-args={self.picker_args}"] if self.picker_args else []
         flags += ["--fail-open"] if self.fail_open else []
         return flags if self.secure_serving else [*flags, "--no-secure-serving"]
 
@@ -191,6 +194,7 @@ def settle_ports(options: Options, *, program: Path) -> Settings:
         failure_mode="FailOpen" if options.fail_open else "FailClose",
         picker_tls=options.secure_serving,
         simulator_arguments=tuple(shlex.split(options.sim_args)),
+        picker_arguments=tuple(shlex.split(options.picker_args)),
     )
 
 
@@ -215,7 +219,8 @@ async def _show(folder: Folder, *, console: Console) -> None:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
             stack = folder.stack() or stack
-            live.update(screen.table(stack, await observe(stack)), refresh=True)
+            view = screen.table(stack, await observe(stack), caption="Ctrl-C stops the stack")
+            live.update(view, refresh=True)
             await asyncio.sleep(1)
 
 

@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -51,8 +52,7 @@ class Limits:
     linger_seconds: float = 2.0  # how long we discard input after an answer that the peer did not wait for
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """A whole answer. `headers` are finished lines, made by `header_lines`."""
 
     status: int = 200
@@ -167,9 +167,7 @@ class Stream:
         connection = self._connection
         if connection.current is not self._request:
             return
-        frame = (
-            (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n" if self._chunked else data
-        )
+        frame = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n" if self._chunked else data
         connection.push(self._head + frame)
         connection.done(self._request)
 
@@ -178,6 +176,7 @@ class Stream:
         self._connection.abort(self._request)
 
 
+@lru_cache(maxsize=1024)  # a server has few kinds of heads, and writes them often
 def _head(status: int, content_type: bytes, headers: bytes) -> bytes:
     line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
     kind = b"content-type: %b\r\n" % content_type if content_type else b""
@@ -341,11 +340,7 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, request: Request) -> None:
         try:
-            result = (
-                self.listener.handler(request)
-                if request.fault is None
-                else self.listener.fault(*request.fault)
-            )
+            result = self.listener.handler(request) if request.fault is None else self.listener.fault(*request.fault)
         except Exception:
             _LOG.exception("a handler failed", path=request.path)
             result = self.listener.fault(500, "internal error")
@@ -439,6 +434,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
 
+@lru_cache(maxsize=1024)
 def _split_target(target: bytes) -> tuple[str, bytes]:
     if not target.startswith(b"/"):  # absolute-form, as proxies send it
         _, _, rest = target.partition(b"://")
@@ -461,7 +457,7 @@ class Listener:
         self.port = 0
         self._bound: asyncio.Server | None = None
 
-    async def bind(self, *, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    async def bind(self, *, host: str, port: int, tls: ssl.SSLContext | None, flag: str) -> None:
         """Start accepting.
 
         Raises PortTaken when another process holds the port, UserError when the address is not ours.
@@ -473,7 +469,7 @@ class Listener:
             )
         except OSError as error:
             if error.errno in {98, 48}:
-                raise PortTaken(port=port, flag="--port", what=host) from None
+                raise PortTaken(port=port, flag=flag, what=f"HTTP on {host}") from None
             raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
         self.port = self._bound.sockets[0].getsockname()[1]
 
@@ -540,10 +536,11 @@ class Server:
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
         fault: Fault = plain_fault,
+        flag: str = "--port",
     ) -> Listener:
-        """Serve the handler on one more port (0: the kernel chooses)."""
+        """Serve the handler on one more port (0: the kernel chooses); `flag` is what a complaint tells to change."""
         listener = Listener(self, handler=handler, fault=fault, limits=limits or Limits())
-        await listener.bind(host=host, port=port, tls=tls)
+        await listener.bind(host=host, port=port, tls=tls, flag=flag)
         self.listeners.append(listener)
         return listener
 

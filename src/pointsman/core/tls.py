@@ -52,8 +52,8 @@ def server_context(
     return context
 
 
-def load_folder(context: ssl.SSLContext, folder: Path) -> None:
-    """Take `tls.crt` and `tls.key` of the folder into use.
+def load_folder(context: ssl.SSLContext, folder: Path, *, flag: str = "--cert-path") -> None:
+    """Take `tls.crt` and `tls.key` of the folder into use; `flag` is what a complaint tells to change.
 
     Raises UserError, and leaves the context as it was, when they are missing or do not belong together.
     """
@@ -64,7 +64,7 @@ def load_folder(context: ssl.SSLContext, folder: Path) -> None:
     except OSError as error:  # ssl.SSLError is one
         reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
         raise UserError(
-            f"--cert-path {folder}: tls.crt and tls.key cannot be used ({reason}): both must be there, in PEM, and "
+            f"{flag} {folder}: tls.crt and tls.key cannot be used ({reason}): both must be there, in PEM, and "
             "belong together"
         ) from None
 

@@ -9,13 +9,18 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from pointsman.core.http import Request, Response
+from pointsman.epp.build import Made
+from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director
+from pointsman.epp.explain import BOUNDS_SECONDS, Meters
 from pointsman.epp.health import Health
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
-from pointsman.epp.metrics_families import Family, Gauge, Labels, names
+from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
+from pointsman.epp.plugins.prefixes import ApproxPrefixCacheProducer
 from pointsman.epp.pool import Member
 
+_INDEX: Labels = ("plugin_name", "plugin_type")
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -29,9 +34,7 @@ class Admin:
             "/metrics": lambda _: Response(200, metrics.render(), _TEXT),
             "/debug/endpoints": lambda _: _json({"endpoints": [self._endpoint(m) for m in director.pool.members]}),
             "/debug/decisions": self._decisions,
-            "/healthz": lambda _: Response(
-                200 if health.serving else 503, b"ok\n" if health.serving else b"no\n", _TEXT
-            ),
+            "/healthz": lambda _: _health(health),
         }
 
     def __call__(self, request: Request) -> Response:
@@ -79,8 +82,43 @@ class Admin:
         return _json({"decisions": [record.to_json() for record in self._director.records.find(wanted)]})
 
 
+def _health(health: Health) -> Response:
+    if health.serving:
+        return Response(200, b"ok\n", _TEXT)
+    return Response(503, f"no: {', '.join(health.obstacles)}\n".encode(), _TEXT)
+
+
 def _json(document: Any) -> Response:
     return Response(200, json.dumps(document).encode() + b"\n")
+
+
+def plugin_families(meters: Meters, *, made: Callable[[], Mapping[str, Made]]) -> Iterable[Family]:
+    """Return what plugins cost, under llm-d's names, how often they failed, and how much they remember."""
+    labels: Labels = ("extension_point", "plugin_type", "plugin_name")
+    olds = ((f"{prefix}_plugin_duration_seconds", labels) for prefix in ("llm_d_router_epp", "inference_extension"))
+    yield ReadHistogram(
+        names("llm_d_epp_plugin_duration_seconds", labels, *olds),
+        "Seconds in a plugin.",
+        bounds=BOUNDS_SECONDS,
+        read=lambda: [((one.point, one.type, one.name), one.buckets, one.nanos / 1e9) for one in meters],
+    )
+    yield _counter(
+        "pointsman_plugin_errors_total",
+        "Calls of a plugin that raised and lost its contribution.",
+        labels,
+        lambda: {(one.point, one.type, one.name): one.errors for one in meters},
+    )
+
+    olds = ((f"{prefix}_prefix_indexer_size", _INDEX) for prefix in ("llm_d_router_epp", "inference_extension"))
+    yield Gauge(
+        names("llm_d_epp_prefix_indexer_size", _INDEX, *olds),
+        "Entries of a prefix index.",
+        read=lambda: {
+            (name, one.declared.type.name): len(one.plugin.index)
+            for name, one in made().items()
+            if isinstance(one.plugin, ApproxPrefixCacheProducer)
+        },
+    )
 
 
 def picker_families(*, director: Director, listener: Listener, bad_files: Callable[[], int]) -> Iterable[Family]:
@@ -107,6 +145,16 @@ def picker_families(*, director: Director, listener: Listener, bad_files: Callab
     yield Gauge(names("pointsman_wire_streams", ()), "Open streams.", read=lambda: {(): listener.open_streams})
     yield _counter(
         "pointsman_bad_files_total", "Watched files that were refused after a change.", (), lambda: {(): bad_files()}
+    )
+
+
+def configuration_family(configuration: ConfigFollower) -> Family:
+    """Return how often a new version of the configuration was used, and how often refused."""
+    return _counter(
+        "pointsman_config_reloads_total",
+        "New versions of the configuration file, by what became of them.",
+        ("result",),
+        lambda: {("used",): configuration.reloads, ("refused",): configuration.rejected},
     )
 
 

@@ -33,6 +33,9 @@ _HOOKS = {
     "admit": "Admission",
     "before_send": "PreRequest",
     "on_response": "ResponseHeader",
+    "on_endpoints": "EndpointNotification",
+    "next_profiles": "ProfileHandler",
+    "saturation": "SaturationDetector",
 }
 
 
@@ -91,13 +94,13 @@ class Builder:
         produced = [key for name in producers for key in made[name].plugin.produces]
         return Parts(
             profiles={each.name: self._profile(each.name, each.plugins, made) for each in plan.profiles},
-            handler=made[plan.handler].plugin,
-            detector=made[plan.detector].plugin,
+            handler=hooked("next_profiles", (plan.handler,))[0],
+            detector=hooked("saturation", (plan.detector,))[0],
             producers=hooked("produce", producers),
             admitters=hooked("admit", having("admit")),
             before_send=hooked("before_send", having("before_send")),
             on_response=hooked("on_response", having("on_response")),
-            on_endpoints=[made[name].plugin for name in having("on_endpoints")],
+            on_endpoints=hooked("on_endpoints", having("on_endpoints")),
             parsers=tuple(made[name].declared.type.name for name in plan.parsers),
             cost=next((key for key in produced if key.kind == INFLIGHT_LOAD), None),
             matches=next((key for key in produced if key.kind == PREFIX_MATCHES), None),

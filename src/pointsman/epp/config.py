@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from pointsman.core.documents import parse_yaml
-from pointsman.epp.config_values import ConfigError, Problem, check
+from pointsman.epp.config_values import ConfigError, Problem, check, item_type, names_at
 from pointsman.epp.plugins.api import Parameters
 from pointsman.epp.plugins.detectors import Seconds
 from pointsman.epp.registry import nearest
@@ -24,7 +24,7 @@ KIND = "EndpointPickerConfig"
 GATES: Mapping[str, bool] = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
 """The feature gates and what they are by default."""
 
-_OLD_GATES = ("dataLayer",)  # the data layer is always there; old files still say so
+_OLD_GATES = ("dataLayer", "prepareDataPlugins")  # both are always on; old files still say so
 
 
 def _quantity(value: object) -> object:
@@ -58,7 +58,7 @@ class OptionalRef(Parameters):
 class ProfileRef(Ref):
     """A plugin in a profile."""
 
-    weight: float | None = Field(default=None, ge=0)
+    weight: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
 class ProfileSpec(Parameters):
@@ -143,26 +143,46 @@ class Read:
     document: Document
     gates: Mapping[str, bool] = field(default_factory=lambda: dict(GATES))
     warnings: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 def read_config(text: str | bytes, *, name: str) -> Read:
-    """Return the document in a file's text.
+    """Return the document in a file's text, with what is wrong with it as far as the rest can be understood anyway.
 
-    Raises ConfigError with everything that is wrong with its shape.
+    Raises ConfigError when too little is left of it.
     """
     raw = parse_yaml(text, name=name)
     if not isinstance(raw, dict):
         raise ConfigError([Problem("", f"expected a mapping with kind: {KIND}")], name=name)
-    checked = check(Document, _without_nulls(raw), path="")
+    raw = _without_nulls(raw)
+    checked = check(Document, raw, path="")
     problems = [*_check_version(raw), *checked.problems]
+    document = checked.value
+    if document is None:
+        # Without the fields that nobody knows, the rest can often be checked in the same go.
+        document = check(Document, _known_only(Document, raw), path="").value
+    if document is None:
+        raise ConfigError(problems, name=name)
     gates: dict[str, bool] = dict(GATES)
     warnings: list[str] = []
-    if checked.value is not None:
-        problems += _read_gates(checked.value.feature_gates, gates=gates, warnings=warnings)
-    if problems or checked.value is None:
-        raise ConfigError(problems, name=name)
-    document = _modernise(checked.value, warnings=warnings)
-    return Read(document=document, gates=gates, warnings=tuple(warnings))
+    problems += _read_gates(document.feature_gates, gates=gates, warnings=warnings)
+    document = _modernise(document, warnings=warnings)
+    return Read(document=document, gates=gates, warnings=tuple(warnings), problems=tuple(problems))
+
+
+def _known_only(kind: type[Any], raw: Any) -> Any:
+    """Return the raw value without fields that its type does not have, at any depth but in parameters."""
+    if not isinstance(raw, dict):
+        return raw
+    known: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name in names_at(kind, ()):
+            inner = item_type(kind, name)
+            if isinstance(value, list):
+                known[name] = [_known_only(item_type(inner, 0), each) for each in value]
+            else:
+                known[name] = value if name == "parameters" else _known_only(inner, value)
+    return known
 
 
 def _without_nulls(value: Any) -> Any:

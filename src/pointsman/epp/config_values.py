@@ -72,14 +72,15 @@ def dump(value: Any) -> dict[str, Any]:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        document: dict[str, Any] = TypeAdapter(type(value)).dump_python(value, mode="json", by_alias=True)
+        document: dict[str, Any] = TypeAdapter(type(value)).dump_python(value, mode="json", by_alias=False)
         return {each.name: document[each.name] for each in dataclasses.fields(value) if each.init}
     return {}
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     if dataclasses.is_dataclass(kind) and not hasattr(kind, "__pydantic_validator__"):
-        strict: Callable[[type[Any]], type[Any]] = pydantic.dataclasses.dataclass(config=_STRICT)
+        frozen: bool = vars(kind)["__dataclass_params__"].frozen
+        strict: Callable[[type[Any]], type[Any]] = pydantic.dataclasses.dataclass(config=_STRICT, frozen=frozen)
         return TypeAdapter(strict(kind))
     return TypeAdapter(kind)
 
@@ -87,11 +88,11 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 def _problem(error: ErrorDetails, *, kind: type[Any], path: str) -> Problem:
     where = join(path, error["loc"])
     name = str(error["loc"][-1]) if error["loc"] else ""
-    if error["type"] == "extra_forbidden":
+    if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         known = names_at(kind, error["loc"][:-1])
         hint = nearest(name, known) or (f": there is {', '.join(known)}" if known else ": it takes none")
         return Problem(where, f"unknown field{hint}")
-    if error["type"] == "missing":
+    if error["type"] in {"missing", "missing_argument", "missing_keyword_only_argument"}:
         return Problem(where, "is missing: it has no default")
     message = error["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
@@ -111,13 +112,17 @@ def join(path: str, parts: Sequence[str | int]) -> str:
 def names_at(kind: Any, parts: Sequence[str | int]) -> list[str]:
     """Return the field names, as files spell them, of the type at a path within a type."""
     for part in parts:
-        kind = next((each for each in _members(kind) if _item(each, part) is not None), None)
-        kind = _item(kind, part)
+        kind = item_type(kind, part)
     for each in _members(kind):
         names = [_alias(name, field) for name, field in _fields(each).items()]
         if names:
             return names
     return []
+
+
+def item_type(kind: Any, part: str | int) -> Any:
+    """Return the type of what is at a name or position within a type; None when there is no such thing."""
+    return next((found for each in _members(kind) if (found := _item(each, part)) is not None), None)
 
 
 def _item(kind: Any, part: str | int) -> Any:

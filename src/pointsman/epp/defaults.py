@@ -100,8 +100,8 @@ def load(text: str | bytes, *, name: str = "configuration", allow_experimental: 
     read = read_config(text or DEFAULT_CONFIG, name=name)
     planner = _Planner(read.document, allow_experimental=allow_experimental)
     plan = planner.plan(gates=read.gates)
-    if planner.problems:
-        raise ConfigError(planner.problems, name=name)
+    if read.problems or planner.problems:
+        raise ConfigError([*read.problems, *planner.problems], name=name)
     return replace(plan, warnings=(*read.warnings, *planner.warnings))
 
 
@@ -215,7 +215,7 @@ class _Planner:
         if found is None:
             self._report(path, f"no plugin is named {name!r}{nearest(name, self._plugins)}")
         elif (method and not hasattr(found.type.cls, method)) or (kind and getattr(found.type.cls, "kind", "") != kind):
-            self._report(path, f"{name!r} is a {_words(found.type.kinds)}, not a {what}")
+            self._report(path, f"{name!r} is {_a(_words(found.type.kinds))}, not {_a(what)}")
             return None
         return found
 
@@ -242,8 +242,8 @@ class _Planner:
         if found is None:
             return None
         if not found.type.in_profiles:
-            kinds = _words(found.type.kinds)
-            self._report(f"{path}.pluginRef", f"{name!r} is a {kinds}: a profile has filters, scorers and one picker")
+            kinds = _a(_words(found.type.kinds))
+            self._report(f"{path}.pluginRef", f"{name!r} is {kinds}: a profile has filters, scorers and one picker")
             return None
         if ref.weight is not None and not hasattr(found.type.cls, "score"):
             self.warnings.append(f"{path}.weight: {name!r} is not a scorer, so its weight means nothing: remove it")
@@ -327,3 +327,7 @@ _DETECTOR_PATH = "flowControl.saturationDetector.pluginRef"
 
 def _words(kinds: Iterable[str]) -> str:
     return " and ".join(kinds) or "plugin"
+
+
+def _a(words: str) -> str:
+    return f"an {words}" if words[0] in "aeiou" else f"a {words}"

@@ -5,12 +5,15 @@ exchanged between two picks; a request keeps the one that it began with.
 """
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from pointsman.epp.explain import Trace
+from pointsman.epp.metrics import Metrics
+from pointsman.epp.metrics_request import Bookkeeper
 from pointsman.epp.plugins.api import HeaderChanges
 from pointsman.epp.pool import Member, Pool, Reservation
 from pointsman.epp.records import Record, Records
@@ -74,9 +77,17 @@ class Director:
     """Decides, and keeps account of what it decided."""
 
     def __init__(
-        self, *, pool: Pool, scheduler: Scheduler, records: Records, rng: random.Random, options: Options | None = None
+        self,
+        *,
+        pool: Pool,
+        scheduler: Scheduler,
+        records: Records,
+        rng: random.Random,
+        options: Options | None = None,
+        books: Bookkeeper | None = None,
     ) -> None:
         self._rng = rng
+        self._books = books or Bookkeeper(Metrics(), clock=time.monotonic)
         self._options = options or Options()
         self._targets: frozenset[str] = frozenset()
         self.scheduler = scheduler
@@ -99,26 +110,32 @@ class Director:
         """What must be known of a body before `direct`."""
         return self.scheduler.needs([member.view for member in self.pool.members[:1]])
 
-    @property
-    def needs_body(self) -> bool:
-        """Whether the whole body must be here before `direct`."""
-        return self.needs.body
-
     def direct(self, request: Request) -> tuple[Decision, Reservation]:
         """Pick and reserve.
 
         Raises Refusal when the request cannot be served.
         """
+        since = self._books.now()
         try:
+            if request.has_body:
+                request = self._understand(request)
             candidates = self.pool.within(request.subset if self._options.use_subset else None)
             if not candidates:
                 raise no_candidates() if request.has_body or request.subset is not None else no_pods()
             if not request.has_body:
-                return self._draw(request, candidates)
-            return self._decide(self._understand(request), candidates)
+                decision, reservation = self._draw(request, candidates)
+            else:
+                request, decision, reservation = self._decide(request, candidates)
+            reservation.meter = self._books.picked(request, decision.members[0].view, since=since)
+            return decision, reservation
         except Refusal as refusal:
-            self.tally.refused[refusal.code] = self.tally.refused.get(refusal.code, 0) + 1
+            self.refused(request, refusal, since=since)
             raise
+
+    def refused(self, request: Request, refusal: Refusal, *, since: float | None = None) -> None:
+        """Count a request that is answered by us; `direct` does so itself."""
+        self._books.refused(request, code=refusal.code, since=self._books.now() if since is None else since)
+        self.tally.refused[refusal.code] = self.tally.refused.get(refusal.code, 0) + 1
 
     def _understand(self, request: Request) -> Request:
         """Add what headers, objectives and rewrite rules say about a request.
@@ -141,7 +158,7 @@ class Director:
             target_model=target,
         )
 
-    def _decide(self, request: Request, candidates: Sequence[Member]) -> tuple[Decision, Reservation]:
+    def _decide(self, request: Request, candidates: Sequence[Member]) -> tuple[Request, Decision, Reservation]:
         scheduler, options = self.scheduler, self._options
         views = [member.view for member in candidates]
         scheduler.admit(request, views)
@@ -152,7 +169,7 @@ class Director:
         decision = self._decision(outcome, changes)
         self.records.add(Record(request=outcome.request, candidates=views, outcome=outcome, trace=trace))
         self.tally.picked += 1
-        return decision, self._reserve(outcome, decision.members[0])
+        return outcome.request, decision, self._reserve(outcome, decision.members[0])
 
     def _decision(self, outcome: Outcome, changes: HeaderChanges) -> Decision:
         picked, scheduler = outcome.picked, self.scheduler

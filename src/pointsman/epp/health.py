@@ -1,8 +1,14 @@
 """gRPC health (grpc.health.v1): Check, Watch and List over the same wire.
 
+The picker serves when nothing speaks against it: each part that has to be in order says so under a name of its own
+(discovery has synced, this replica leads, the pool's protocol is one that we speak, we are not draining), and people
+are told which one is missing.
+
 Names are those of the Go picker: `""`, `liveness`, `readiness` and the ext_proc service. Without leader election every
-name, known or not, answers for the whole picker (the Gateway API conformance fixture probes a name of its own); only
-`liveness` says no more than that the process runs. Watch, which the Go picker refuses, sends every change.
+name, known or not, answers for the whole picker (the Gateway API conformance fixture probes a name of its own); with it
+an unknown name is SERVICE_UNKNOWN. `liveness` says no more than that the process runs, in both cases: a picker whose
+pool is not there yet, or that drains, is not helped by a restart. Watch, which the Go picker refuses, sends every
+change.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,33 +18,53 @@ from pointsman.epp.grpc import Call, Method, Push
 from pointsman.epp.protobuf import encode_field, read_string_field
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
-NAMES = ("", "liveness", "readiness", EXT_PROC)
+LIVENESS = "liveness"
+NAMES = ("", LIVENESS, "readiness", EXT_PROC)
 _SERVING = b"\x08\x01"
 _NOT_SERVING = b"\x08\x02"
+_SERVICE_UNKNOWN = b"\x08\x03"
 
 
 class Health:
-    """Whether the picker serves, and who wants to know."""
+    """Whether the picker serves, what is in the way, and who wants to know."""
 
-    def __init__(self) -> None:
-        self._serving = False
+    def __init__(self, *, election: bool = False) -> None:
+        self._election = election
+        self._obstacles: dict[str, str] = {"start": "it has not started yet"}
         self._watchers: dict[object, Callable[[], None]] = {}
 
     @property
     def serving(self) -> bool:
         """Whether requests should come here."""
-        return self._serving
+        return not self._obstacles
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """What is in the way, in words."""
+        return tuple(self._obstacles.values())
 
     def set(self, *, serving: bool) -> None:
-        """Change the answer and tell all watchers."""
-        if serving != self._serving:
-            self._serving = serving
+        """Say whether the process as such is ready."""
+        self.note("start", obstacle="" if serving else "it is not ready")
+
+    def note(self, part: str, *, obstacle: str) -> None:
+        """Take a part's word for what is wrong with it, nothing when it is in order; tell all watchers of a change."""
+        before = self.serving
+        if obstacle:
+            self._obstacles[part] = obstacle
+        else:
+            self._obstacles.pop(part, None)
+        if self.serving != before:
             for notify in list(self._watchers.values()):
                 notify()
 
     def response(self, service: str) -> bytes:
         """Return the HealthCheckResponse for a service name."""
-        return _SERVING if self._serving or service == "liveness" else _NOT_SERVING
+        if service == LIVENESS:
+            return _SERVING
+        if self._election and service not in NAMES:
+            return _SERVICE_UNKNOWN
+        return _SERVING if self.serving else _NOT_SERVING
 
     def methods(self) -> dict[str, Method]:
         """Return the service's methods by path."""

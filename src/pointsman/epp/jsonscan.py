@@ -6,6 +6,7 @@ users know (the messages are those of Go's decoder, which clients and dashboards
 work is done by compiled expressions, so a long prompt is one step.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,12 +60,19 @@ def top_level_kind(data: bytes) -> str:
 
 
 def splice_member(data: bytes, key: str, value: bytes) -> bytes:
-    """Return the document with the value of every top-level member of this key replaced, and no other byte changed."""
+    """Return the object with the value of every top-level member of this key replaced, and no other byte changed.
+
+    A member that is not there is added as the first.
+    """
+    members = scan_members(data)
     out, at = [], 0
-    for member in scan_members(data):
+    for member in members:
         if member.key == key:
             out += [data[at : member.start], value]
             at = member.stop
+    if not out:
+        at = _skip(data, 0) + 1
+        out = [data[:at], json.dumps(key).encode(), b":", value, b"," if members else b""]
     return b"".join([*out, data[at:]])
 
 
@@ -200,8 +208,6 @@ def _number(data: bytes, at: int) -> int:
 def _text(raw: bytes) -> str:
     if b"\\" not in raw:
         return raw.decode("utf-8", "replace")
-    import json
-
     return str(json.loads(b'"' + raw.decode("utf-8", "replace").encode() + b'"'))
 
 

@@ -277,11 +277,13 @@ def headers_reply(
     kind: int,
     *,
     set_headers: Sequence[tuple[str, str]] = (),
+    remove_headers: Sequence[str] = (),
     clear_route_cache: bool = False,
     metadata: Mapping[str, Value] | None = None,
 ) -> bytes:
     """Return the ProcessingResponse to headers."""
-    common = encode_field(2, _mutation(set_headers)) if set_headers else b""
+    mutation = _mutation(set_headers) + b"".join([encode_field(2, name.encode()) for name in remove_headers])
+    common = encode_field(2, mutation) if mutation else b""
     if clear_route_cache:
         common += b"\x28\x01"
     reply = encode_field(kind - 1, encode_field(1, common))

@@ -10,7 +10,7 @@ metric that is always zero is a lie. What the pool and the scrapers know is in `
 
 from collections.abc import Iterable
 
-from pointsman.epp.metrics_families import Counter, Family, Histogram, Labels, Limited, Name, names
+from pointsman.epp.metrics_families import Counter, Family, Gauge, Histogram, Labels, Limited, Name, names
 
 _SECONDS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 120, 180,
@@ -27,7 +27,6 @@ _HIT_BYTES = (0, *(2**at for at in range(4, 17)))
 
 _REQUEST: Labels = ("model_name", "target_model_name", "fairness_id", "priority")
 _MODELS: Labels = ("model_name", "target_model_name")
-_PLUGIN: Labels = ("extension_point", "plugin_type", "plugin_name")
 _INDEX: Labels = ("plugin_name", "plugin_type")
 _ATTEMPT: Labels = ("status", "target_model_name", "endpoint_name", "namespace", "port")
 _OLD_ATTEMPT: Labels = ("status", "target_model_name", "pod_name=endpoint_name", "namespace", "port")
@@ -53,10 +52,15 @@ class Metrics:
     def __init__(self) -> None:
         self._models = Limited(_MOST_VALUES)
         self._fairness = Limited(_MOST_VALUES)
-        self._rows: dict[tuple[str, str, str, int], Row] = {}
+        self._rows: dict[tuple[str, str, str, int], Row] = {}  # by what a request says: a shortcut
+        self._shown: dict[Labels, Row] = {}  # by what is shown of it
+        self._picks: dict[tuple[str, tuple[str, str, int]], Labels] = {}  # labels of a pick: a shortcut
         self._more: list[Family] = []
-        self.total = Counter(
-            _request("request_total", "request_total", old_labels=(*_MODELS, "priority")), "Requests by model."
+        self.total = Gauge(
+            _request("request_total", "request_total", old_labels=(*_MODELS, "priority")),
+            "Requests by model.",
+            read=lambda: {key: row.total for key, row in self._shown.items() if row.total},
+            kind="counter",
         )
         self.errors = Counter(
             _request(
@@ -67,10 +71,10 @@ class Metrics:
             ),
             "Requests that ended in an error, by its code.",
         )
-        self.running = Counter(
+        self.running = Gauge(
             _request("request_running", "running_requests", old_labels=("model_name",)),
             "Requests under way.",
-            kind="gauge",
+            read=lambda: {key: row.running for key, row in self._shown.items() if row.total},
         )
         self._request_histograms()
         self._scheduler_families()
@@ -116,25 +120,14 @@ class Metrics:
 
     def _scheduler_families(self) -> None:
         self.scheduling = Histogram(_scheduler("scheduler_e2e_duration_seconds"), "Seconds of a pick.", bounds=_SHORT)
+        self._picks_took = self.scheduling.cell(())
         self.attempts = Counter(
             _scheduler("scheduler_attempts_total", _ATTEMPT, old_labels=_OLD_ATTEMPT), "Picks by outcome and endpoint."
-        )
-        self.plugins = Histogram(_scheduler("plugin_duration_seconds", _PLUGIN), "Seconds in a plugin.", bounds=_SHORT)
-        self.request_processing = Histogram(
-            names("llm_d_epp_request_processing_duration_seconds", ()),
-            "Seconds of our work on requests.",
-            bounds=_SHORT,
-        )
-        self.response_processing = Histogram(
-            names("llm_d_epp_response_processing_duration_seconds", ()),
-            "Seconds of our work on responses.",
-            bounds=_SHORT,
         )
         self.rewrites = Counter(
             _scheduler("model_rewrite_decisions_total", ("model_rewrite_name", "model_name", "target_model")),
             "Model names that were rewritten.",
         )
-        self.index_size = Counter(_scheduler("prefix_indexer_size", _INDEX), "Entries of a prefix index.", kind="gauge")
         self.index_ratio = Histogram(
             _scheduler("prefix_indexer_hit_ratio", _INDEX), "Share of a prompt that was found.", bounds=_RATIO
         )
@@ -148,33 +141,41 @@ class Metrics:
     def row(self, *, model: str, target: str, fairness: str = "default-flow", priority: int = 0) -> "Row":
         """Return what is counted for such requests."""
         key = (model, target, fairness, priority)
-        row = self._rows.get(key)
+        return self._rows.get(key) or self._new_row(key)
+
+    def _new_row(self, key: tuple[str, str, str, int]) -> "Row":
+        model, target, fairness, priority = key
+        shown: Labels = (self._models(model), self._models(target), self._fairness(fairness), str(priority))
+        if shown not in self._shown and len(self._shown) >= _MOST_ROWS:
+            shown = ("other",) * len(_REQUEST)
+        row = self._shown.get(shown)
         if row is None:
-            shown = (self._models(model), self._models(target), self._fairness(fairness), str(priority))
-            row = Row(self, shown)
-            if "other" not in shown and len(self._rows) < _MOST_ROWS:  # a shortcut only, so it may be missed
-                self._rows[key] = row
+            row = self._shown[shown] = Row(self, shown)
+        if "other" not in shown and len(self._rows) < _MOST_ROWS:
+            self._rows[key] = row
         return row
 
     def exempt_models(self, models: Iterable[str]) -> None:
         """Always show these names: an operator wrote them down."""
         self._models.exempt = frozenset(models)
         self._rows.clear()
+        self._picks.clear()
 
     def scheduled(self, *, seconds: float, target_model: str, endpoint: tuple[str, str, int]) -> None:
         """Count a pick: its endpoint is name, namespace, port."""
-        name, namespace, port = endpoint
-        self.scheduling.cell(()).observe(seconds)
-        self.attempts.add(("success", self._models(target_model), name, namespace, str(port)))
+        self._picks_took.observe(seconds)
+        key = self._picks.get((target_model, endpoint))
+        if key is None:
+            name, namespace, port = endpoint
+            key = ("success", self._models(target_model), name, namespace, str(port))
+            if len(self._picks) < _MOST_ROWS and "other" not in key:
+                self._picks[target_model, endpoint] = key
+        self.attempts.add(key)
 
     def not_scheduled(self, *, seconds: float, target_model: str) -> None:
         """Count a request for which nobody was found."""
-        self.scheduling.cell(()).observe(seconds)
+        self._picks_took.observe(seconds)
         self.attempts.add(("failure", self._models(target_model), "", "", ""))
-
-    def plugin(self, *, point: str, kind: str, name: str, seconds: float) -> None:
-        """Count one run of a plugin."""
-        self.plugins.cell((point, kind, name)).observe(seconds)
 
     def rewrote(self, *, rewrite: str, model: str, target: str) -> None:
         """Count a model name that a rewrite rule changed."""
@@ -185,35 +186,45 @@ class Metrics:
         self.index_ratio.cell((name, kind)).observe(ratio)
         self.index_bytes.cell((name, kind)).observe(found_bytes)
 
-    def prefix_size(self, *, name: str, kind: str, entries: int) -> None:
-        """Note how large a prefix index is."""
-        self.index_size.cells[name, kind] = entries
-
     def add(self, *families: Family) -> None:
         """Show more families, kept by someone else."""
         self._more.extend(families)
 
     def render(self) -> bytes:
         """Return the page."""
-        ours = [family for family in vars(self).values() if isinstance(family, Counter | Histogram)]
+        ours = [family for family in vars(self).values() if isinstance(family, Counter | Gauge | Histogram)]
         return "".join([line for family in (*ours, *self._more) for line in family.render()]).encode()
 
 
 class Row:
-    """What is counted for one model, target model, fairness id and priority."""
+    """What is counted for a model, target model, fairness id and priority; it holds its cells, so writing is cheap."""
 
-    __slots__ = ("_key", "_metrics")
+    __slots__ = (
+        "_cached", "_duration", "_first", "_gap", "_input", "_key", "_metrics", "_output", "_pace", "_request",
+        "_response", "_stream_pace", "running", "total",
+    )  # fmt: skip
 
     def __init__(self, metrics: Metrics, key: Labels) -> None:
         self._metrics = metrics
         self._key = key
+        self.total = 0
+        self.running = 0
+        self._request = metrics.request_bytes.cell(key)
+        self._response = metrics.response_bytes.cell(key)
+        self._duration = metrics.duration.cell(key)
+        self._first = (metrics.first_token.cell((*key, "false")), metrics.first_token.cell((*key, "true")))
+        self._gap = metrics.token_gap.cell(key)
+        self._input = metrics.input_tokens.cell(key)
+        self._output = metrics.output_tokens.cell(key)
+        self._cached = metrics.cached_tokens.cell(key)
+        self._pace = metrics.per_token.cell(key)
+        self._stream_pace = metrics.streaming_per_token.cell(key)
 
     def began(self, *, size: int) -> None:
         """Count a request with so many bytes."""
-        metrics, key = self._metrics, self._key
-        metrics.total.add(key)
-        metrics.running.add(key)
-        metrics.request_bytes.cell(key).observe(size)
+        self.total += 1
+        self.running += 1
+        self._request.observe(size)
 
     def failed(self, code: str) -> None:
         """Count an error."""
@@ -221,30 +232,28 @@ class Row:
 
     def first_byte(self, *, seconds: float, streaming: bool) -> None:
         """Count the time to the first byte of the response body."""
-        self._metrics.first_token.cell((*self._key, "true" if streaming else "false")).observe(seconds)
+        self._first[streaming].observe(seconds)
 
     def gap(self, seconds: float) -> None:
         """Count the time between two pieces of a stream."""
-        self._metrics.token_gap.cell(self._key).observe(seconds)
+        self._gap.observe(seconds)
 
     def ended(self, *, seconds: float, size: int) -> None:
         """Count the end of a request that began, with so many bytes of response."""
-        metrics, key = self._metrics, self._key
-        metrics.running.add(key, -1)
-        metrics.duration.cell(key).observe(seconds)
-        metrics.response_bytes.cell(key).observe(size)
+        self.running -= 1
+        self._duration.observe(seconds)
+        self._response.observe(size)
 
     def used(self, *, prompt: int, output: int, cached: int | None = None) -> None:
         """Count the tokens that the model server says it used."""
-        metrics, key = self._metrics, self._key
-        metrics.input_tokens.cell(key).observe(prompt)
-        metrics.output_tokens.cell(key).observe(output)
+        self._input.observe(prompt)
+        self._output.observe(output)
         if cached is not None:
-            metrics.cached_tokens.cell(key).observe(cached)
+            self._cached.observe(cached)
 
     def paced(self, *, seconds: float, output: int, first: float | None = None) -> None:
         """Count the time per output token of a whole request; `first` is the first one's time when it was streamed."""
         if output > 0:
-            self._metrics.per_token.cell(self._key).observe(seconds / output)
+            self._pace.observe(seconds / output)
         if first is not None and output > 1:
-            self._metrics.streaming_per_token.cell(self._key).observe((seconds - first) / (output - 1))
+            self._stream_pace.observe((seconds - first) / (output - 1))

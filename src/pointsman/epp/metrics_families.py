@@ -126,7 +126,8 @@ class Histogram:
         for name in self._names:
             yield f"# HELP {name.name} {self._help}\n# TYPE {name.name} histogram\n"
             for key, cell in self._seen_as(name).items():
-                yield from self._lines(name, key, cell)
+                if any(cell.counts):  # a cell may have been made ahead of its first value
+                    yield from self._lines(name, key, cell)
 
     def _seen_as(self, name: Name) -> Mapping[Labels, Cell]:
         if name is self._names[0]:
@@ -148,6 +149,31 @@ class Histogram:
             yield f'{before}"{edge}"}} {total}\n'
         braces = f"{{{labels}}}" if labels else ""
         yield f"{name.name}_sum{braces} {number(cell.sum)}\n{name.name}_count{braces} {total}\n"
+
+
+class ReadHistogram(Histogram):
+    """A distribution that someone else keeps: read when it is asked for."""
+
+    __slots__ = ("_read",)
+
+    def __init__(
+        self,
+        every: tuple[Name, ...],
+        text: str,
+        *,
+        bounds: Sequence[float],
+        read: Callable[[], Iterable[tuple[Labels, Sequence[int], float]]],
+    ) -> None:
+        super().__init__(every, text, bounds=bounds)
+        self._read = read
+
+    def render(self) -> Iterable[str]:
+        """Return the lines."""
+        self.cells = {}
+        for key, counts, total in self._read():
+            cell = self.cell(key)
+            cell.counts, cell.sum = list(counts), total
+        return super().render()
 
 
 def _render_numbers(every: tuple[Name, ...], text: str, kind: str, cells: Mapping[Labels, float]) -> Iterable[str]:

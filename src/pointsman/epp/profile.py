@@ -102,10 +102,13 @@ class Profile:
             weight = step.weight
             try:
                 scores = step.plugin.score(request, endpoints)
-                totals = [
-                    total + weight * (score if 0.0 <= score <= 1.0 else clamp(score))
-                    for total, score in zip(totals, scores, strict=True)
-                ]
+                if len(scores) != len(endpoints):
+                    raise ValueError(f"{len(scores)} scores for {len(endpoints)} endpoints")  # noqa: TRY301 - as any other
+                if any(scores):  # often nobody has anything, and a thousand zeros need not be added
+                    totals = [
+                        total + weight * (score if 0.0 <= score <= 1.0 else clamp(score))
+                        for total, score in zip(totals, scores, strict=True)
+                    ]
             except Refusal:
                 raise
             except Exception as failure:

@@ -7,8 +7,9 @@ plugin's part as well. Listeners are given each record, for a recording.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from pointsman.epp.explain import Trace
 from pointsman.epp.request import Request
@@ -16,8 +17,7 @@ from pointsman.epp.scheduler import Outcome
 from pointsman.epp.view import EndpointView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One decision with what it was based on."""
 
     request: Request

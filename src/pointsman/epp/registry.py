@@ -170,6 +170,7 @@ _BUILT_IN: tuple[PluginType, ...] = (
     ),
     *_table(("tokenizer", producers.TokenProducer), stability="deprecated", instead="token-producer"),
     *_table(
+        ("pd-profile-handler", handlers.PdProfileHandler),
         ("disagg-headers-handler", handlers.StageHeadersHandler),
         ("prefill-header-handler", handlers.StageHeadersHandler),
         stability="deprecated",
@@ -208,8 +209,6 @@ _LATER: Mapping[str, tuple[str, ...]] = {
 
 LATER: Mapping[str, str] = {name: feature for feature, names in _LATER.items() for name in names}
 
-_GONE = {"pd-profile-handler": "disagg-profile-handler"}
-
 
 def find_type(name: str) -> PluginType:
     """Return the plugin type of that name.
@@ -220,8 +219,6 @@ def find_type(name: str) -> PluginType:
         return BUILT_IN[name]
     if name in LATER:
         raise UnknownType(f"{name!r} belongs to {LATER[name]}, which is not there yet in this version: leave it out")
-    if name in _GONE:
-        raise UnknownType(f"{name!r} was removed from llm-d: use {_GONE[name]!r}")
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name == name:
             return _custom(name, _import(entry.module, entry.attr))

@@ -8,22 +8,18 @@ configuration is a new one, and a request that has begun with the old one ends w
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from pointsman.epp.explain import Meter, Step, Trace
 from pointsman.epp.plugins.api import (
     Conclusion,
-    Detector,
     Endpoints,
     HeaderChanges,
     Key,
-    OnEndpoints,
-    OnResponse,
     Picked,
     PrefixMatches,
-    ProfileHandler,
     RequestCost,
 )
 from pointsman.epp.profile import Profile
@@ -32,6 +28,44 @@ from pointsman.epp.request import Needs, Request
 from pointsman.epp.view import EndpointView
 
 _NO_CHANGES = HeaderChanges()
+
+T = TypeVar("T")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class _Point(Generic[Answer_co]):
+    """A method that plugins may have: how its answer is read, and what stands in for one that fails."""
+
+    method: str
+    read: Callable[[Any], Answer_co]
+    default: Answer_co
+
+
+def _maybe(kind: type[T]) -> Callable[[Any], T | None]:
+    """Return a reader that takes an instance or None, and nothing else."""
+
+    def read(answer: Any) -> T | None:
+        if answer is not None and not isinstance(answer, kind):
+            raise TypeError(f"expected {kind.__name__}, not {type(answer).__name__}")
+        return answer
+
+    return read
+
+
+def _reason(answer: Any) -> str:
+    return str(answer) if answer else ""
+
+
+_PRODUCE = _Point[dict[str, object]]("produce", dict, {})
+_ADMIT = _Point[str]("admit", _reason, "")
+_NEEDS = _Point[Needs | None]("needs", _maybe(Needs), None)
+_SATURATION = _Point[float]("saturation", float, 0.0)
+_NEXT_PROFILES = _Point[Sequence[str]]("next_profiles", tuple, ())
+_CONCLUDE = _Point[Conclusion | None]("conclude", _maybe(Conclusion), None)
+_BEFORE_SEND = _Point[HeaderChanges | None]("before_send", _maybe(HeaderChanges), None)
+_ON_RESPONSE = _Point[list[tuple[str, str]]]("on_response", list, [])
+_ON_ENDPOINTS = _Point[None]("on_endpoints", lambda _: None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +81,13 @@ class Parts:
     """What a scheduler is made of."""
 
     profiles: Mapping[str, Profile]
-    handler: ProfileHandler
-    detector: Detector
+    handler: Hooked  # a ProfileHandler
+    detector: Hooked  # a Detector
     producers: Sequence[Hooked]  # in the order of their dependencies
     admitters: Sequence[Hooked] = ()
     before_send: Sequence[Hooked] = ()
     on_response: Sequence[Hooked] = ()
-    on_endpoints: Sequence[OnEndpoints] = ()
+    on_endpoints: Sequence[Hooked] = ()
     parsers: tuple[str, ...] = ()
     cost: Key[RequestCost] | None = None
     matches: Key[PrefixMatches] | None = None
@@ -81,13 +115,23 @@ class Scheduler:
     def __init__(self, parts: Parts, *, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._parts = parts
         self._nanos = clock
+        self._needs: dict[int, Needs] = {}  # by the first endpoint's block size, on which alone they depend
         self._reads = any(parser != "passthrough-parser" for parser in parts.parsers)
 
     def needs(self, endpoints: Endpoints) -> Needs:
-        """Return what must be known of a body before `decide`; the first that wants hashes says how."""
+        """Return what must be known of a body before `decide`; asked for every request, so remembered."""
+        block = endpoints[0].metrics.cache.block_tokens if endpoints else 0
+        found = self._needs.get(block)
+        if found is None:
+            found = self._needs[block] = self._find_needs(endpoints)
+        return found
+
+    def _find_needs(self, endpoints: Endpoints) -> Needs:
+        """Ask the producers; the first that wants hashes says how."""
         if not self._reads:
             return Needs(parsers=self._parts.parsers)
-        asked = [each.plugin.needs(endpoints) for each in self._parts.producers if hasattr(each.plugin, "needs")]
+        wanting = [each for each in self._parts.producers if hasattr(each.plugin, "needs")]
+        asked = [needs for each in wanting if (needs := self._call(each, _NEEDS, endpoints)) is not None]
         hashed = next((each for each in asked if each.block_tokens), Needs())
         return Needs(
             body=True,
@@ -102,7 +146,7 @@ class Scheduler:
 
         Raises Refusal.
         """
-        if request.priority < 0 and self._parts.detector.saturation(endpoints) >= 1.0:
+        if request.priority < 0 and self._call(self._parts.detector, _SATURATION, endpoints) >= 1.0:
             raise ResourceExhausted("system saturated, sheddable request dropped")
 
     def decide(self, request: Request, endpoints: Endpoints, *, trace: Trace | None = None) -> Outcome:
@@ -113,9 +157,9 @@ class Scheduler:
         facts = dict(request.attributes)
         request = msgspec.structs.replace(request, attributes=facts)
         for hooked in self._parts.producers:
-            facts.update(self._call(hooked, "produce", endpoints, {}, request, endpoints, trace=trace))
+            facts |= self._call(hooked, _PRODUCE, request, endpoints, given=endpoints, trace=trace)
         for hooked in self._parts.admitters:
-            if reason := self._call(hooked, "admit", endpoints, "", request, endpoints, trace=trace):
+            if reason := self._call(hooked, _ADMIT, request, endpoints, given=endpoints, trace=trace):
                 raise Internal(f"request cannot be admitted: {reason}")
         outcome = self._run_profiles(request, endpoints, trace=trace)
         if "if-available" in request.headers.get("prefer", ""):
@@ -125,14 +169,34 @@ class Scheduler:
     def _run_profiles(self, request: Request, endpoints: Endpoints, *, trace: Trace | None) -> Outcome:
         handler, profiles = self._parts.handler, self._parts.profiles
         results: dict[str, Picked | None] = {}
-        while wanted := [name for name in handler.next_profiles(request, results) if name not in results]:
-            for name in wanted:
+        while True:
+            wanted = self._call(handler, _NEXT_PROFILES, request, results, given=endpoints, trace=trace)
+            names = [name for name in wanted if name not in results]
+            if not names:
+                break
+            for name in names:
                 profile = profiles.get(name)
                 results[name] = None if profile is None else profile.run(request, endpoints, trace=trace)
-        if not results:
-            raise ResourceExhausted("failed to find target endpoint: no profile was run", dropped="rejected-saturated")
-        conclusion: Conclusion = handler.conclude(request, results)
-        return Outcome(request=request, results=results, primary=conclusion.primary, target=conclusion.target)
+        found: Conclusion | None = None
+        if results:
+            found = self._call(handler, _CONCLUDE, request, results, given=endpoints, trace=trace)
+        if found is None or results.get(found.primary) is None:
+            found = self._make_do(request, endpoints, results, trace=trace)
+        return Outcome(request=request, results=results, primary=found.primary, target=found.target)
+
+    def _make_do(
+        self, request: Request, endpoints: Endpoints, results: dict[str, Picked | None], *, trace: Trace | None
+    ) -> Conclusion:
+        """Conclude where the handler failed: by the first profile.
+
+        Raises Refusal when that has nobody either.
+        """
+        name, profile = next(iter(self._parts.profiles.items()))
+        if name not in results:
+            results[name] = profile.run(request, endpoints, trace=trace)
+        if results[name] is None:
+            raise ResourceExhausted(f"failed to find target endpoint: profile {name}", dropped="rejected-saturated")
+        return Conclusion(primary=name)
 
     def _check_cached(self, outcome: Outcome) -> None:
         """Refuse a request that is wanted only where its prefix is cached (RFC 7240's `Prefer: if-available`)."""
@@ -146,7 +210,7 @@ class Scheduler:
         given = outcome.picked.candidates
         for hooked in self._parts.before_send:
             arguments = (outcome.request, outcome.results, outcome.primary)
-            change = self._call(hooked, "before_send", given, None, *arguments, trace=trace)
+            change = self._call(hooked, _BEFORE_SEND, *arguments, given=given, trace=trace)
             if change is not None:
                 changes.append(change)
         if not changes:
@@ -167,11 +231,7 @@ class Scheduler:
         """Return what plugins add to the response's headers."""
         added: list[tuple[str, str]] = []
         for hooked in self._parts.on_response:
-            plugin: OnResponse = hooked.plugin
-            try:
-                added += plugin.on_response(request, endpoint)
-            except Exception as error:
-                hooked.meter.failed(error)
+            added += self._call(hooked, _ON_RESPONSE, request, endpoint)
         return added
 
     @property
@@ -181,21 +241,21 @@ class Scheduler:
 
     def endpoints_changed(self, targets: frozenset[str]) -> None:
         """Tell the plugins who is there now."""
-        for plugin in self._parts.on_endpoints:
-            plugin.on_endpoints(targets)
+        for hooked in self._parts.on_endpoints:
+            self._call(hooked, _ON_ENDPOINTS, targets)
 
     def _call(
-        self, hooked: Hooked, method: str, given: Endpoints, default: Any, *arguments: Any, trace: Trace | None
-    ) -> Any:
-        """Call a plugin; a failure costs its own contribution only."""
+        self, hooked: Hooked, point: _Point[T], *arguments: Any, given: Endpoints = (), trace: Trace | None = None
+    ) -> T:
+        """Call a plugin; a failure, or an answer that is none, costs its own contribution only."""
         start, problem = self._nanos(), ""
         try:
-            result = getattr(hooked.plugin, method)(*arguments)
+            result = point.read(getattr(hooked.plugin, point.method)(*arguments))
         except Refusal:
             raise
         except Exception as error:
             hooked.meter.failed(error)
-            result, problem = default, repr(error)
+            result, problem = point.default, repr(error)
         nanos = self._nanos() - start
         hooked.meter.add(nanos)
         if trace is not None:

@@ -10,31 +10,36 @@ import random
 import signal
 import ssl
 import time
+from importlib.metadata import version
+from pathlib import Path
 
 from pointsman.core.errors import UserError
 from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin, picker_families
-from pointsman.epp.build import Builder
+from pointsman.epp.admin import Admin, configuration_family, picker_families, plugin_families
+from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
+from pointsman.epp.explain_log import Recorder
 from pointsman.epp.grpc import Router
 from pointsman.epp.health import EXT_PROC, Health
 from pointsman.epp.limits import Limits
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
+from pointsman.epp.metrics_request import Bookkeeper
 from pointsman.epp.objectives import Objectives
+from pointsman.epp.plugins.declared import FileDiscoveryParameters
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
 from pointsman.epp.rewrites import Rewrites
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.file import FileSource, Listing
-from pointsman.epp.sources.scrape import Metrics as MetricsQuestion
-from pointsman.epp.sources.scrape import Scraper, Tally, Terms
+from pointsman.epp.sources.planned import Sources
+from pointsman.epp.sources.scrape import Tally
 from pointsman.epp.stream import Exchange
 
 log = get_logger(__name__)
@@ -51,6 +56,7 @@ class Picker:
         self._settings = settings
         self._rng = rng
         self._bad_files = 0
+        self.metrics_port = 0  # once it is bound
         self._stop = asyncio.Event()
         self._limits = Limits(message_bytes=settings.message_bytes)
         self._clock = time.monotonic
@@ -58,10 +64,13 @@ class Picker:
         self.objectives = Objectives()
         self.rewrites = Rewrites()
         self.polls = Tally()
+        tick = max(_LEAST_INTERVAL, settings.refresh_metrics_interval)
+        self.sources = Sources(pool=self.pool, tally=self.polls, clock=self._clock, tick=tick)
         self.metrics = Metrics()
-        self.health = Health()
+        self.health = Health(election=settings.ha_enable_leader_election)
+        self._builder = Builder(clock=self._clock, rng=rng)
         self.configuration = ConfigFollower(
-            builder=Builder(clock=self._clock, rng=rng),
+            builder=self._builder,
             path=settings.config_file,
             text=settings.config_text,
             allow_experimental=settings.allow_experimental_plugins,
@@ -74,8 +83,15 @@ class Picker:
             options=Options(
                 use_subset=not settings.disable_endpoint_subset_filter,
                 emit_scores=settings.emit_endpoint_scores,
+                explain=settings.explain,
+                explain_on_demand=settings.explain_on_demand,
+                priority_of=self.objectives.priority,
+                rewrite=self._rewrite,
             ),
+            books=Bookkeeper(self.metrics, clock=self._clock),
         )
+        if settings.record is not None:
+            self.director.records.listen(Recorder(settings.record, clock=self._clock))
         methods = {f"/{EXT_PROC}/Process": self._exchange}
         health = self.health.methods()
         both = {**methods, **health} if settings.health_checking else methods
@@ -84,6 +100,14 @@ class Picker:
 
     def _exchange(self, _push: object) -> Exchange:
         return Exchange(director=self.director, fresh_id=self._fresh_id, max_body=self._settings.body_bytes)
+
+    def _rewrite(self, model: str) -> str:
+        """Return the model that a rewrite rule sends this one to; nothing when there is no such rule."""
+        found = self.rewrites.rewrite(model, random=self._rng.random)
+        if found is None:
+            return ""
+        self.metrics.rewrote(rewrite=found.rewrite, model=model, target=found.model)
+        return found.model
 
     def _fresh_id(self) -> str:
         """Return a random UUID, for requests that come without an id."""
@@ -96,10 +120,8 @@ class Picker:
 
     async def run(self) -> None:
         """Serve until stopped."""
-        path = self._settings.endpoints_file
-        if path is None:
-            raise UserError("no endpoints: list them in a YAML file and name it with --endpoints-file")
-        source = FileSource(path, use=self._use, failed=self._count_bad_file)
+        self.sources.use(self.configuration.current.plan)
+        source = self._file_source()
         await source.start()
         tls = server_context(min_version=self._settings.tls_min_version, cipher_suites=self._settings.tls_cipher_suites)
         if self._settings.secure_serving:
@@ -108,18 +130,20 @@ class Picker:
             await self._bind(http, tls=tls)
             followers = [
                 tasks.create_task(source.run()),
-                tasks.create_task(self._scraper().run()),
+                tasks.create_task(self.sources.run()),
                 tasks.create_task(self._keep_time()),
-                tasks.create_task(self.configuration.follow(lambda built: self.director.use(built.scheduler))),
+                tasks.create_task(self.configuration.follow(self._use_configuration)),
             ]
             if self._settings.enable_cert_reload:
                 followers.append(tasks.create_task(self._follow_certificate(tls)))
             self._install_signals()
+            self.pool.watch(self._note_sync)
             self.health.set(serving=True)
             log.info(
                 "picker: ready",
                 grpc_port=self.listener.port,
                 health_port=self.health_listener.port,
+                metrics_port=self.metrics_port,
                 tls=self._settings.secure_serving,
                 endpoints=len(self.pool.members),
             )
@@ -139,23 +163,45 @@ class Picker:
             tls=tls if settings.secure_serving else None,
         )
         await self.health_listener.bind(host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port")
-        await http.listen(admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port")
+        metrics = await http.listen(
+            admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port", tls=metrics_context(settings)
+        )
+        self.metrics_port = metrics.port
 
     def _show_metrics(self) -> None:
         """Add what is read rather than counted."""
+        self.metrics.info.cells["", version("pointsman")] = 1
         name, staleness = self._settings.pool_name or "file", self._settings.metrics_staleness_threshold
         self.metrics.add(
             *pool_families(self.pool, name=name, clock=self._clock, staleness=staleness),
             *source_families(self.polls),
+            *plugin_families(self._builder.meters, made=lambda: self.configuration.current.made),
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
+            configuration_family(self.configuration),
         )
 
-    def _scraper(self) -> Scraper:
-        """Return what reads the endpoints' metrics, following the pool."""
-        terms = Terms(interval=max(_LEAST_INTERVAL, self._settings.refresh_metrics_interval))
-        scraper = Scraper(MetricsQuestion(tally=self.polls), terms=terms, tally=self.polls, clock=self._clock)
-        self.pool.watch(scraper.follow)
-        return scraper
+    def _use_configuration(self, built: Built) -> None:
+        """Decide and look by another configuration from now on."""
+        self.director.use(built.scheduler)
+        try:
+            self.sources.use(built.plan)
+        except UserError as error:
+            self._count_bad_file()
+            log.warning("configuration: data sources stay as they were", reason=str(error))
+
+    def _file_source(self) -> FileSource:
+        """Return the endpoints file that the command line names, or the configuration."""
+        if self._settings.endpoints_file is not None:
+            return FileSource(self._settings.endpoints_file, use=self._use, failed=self._count_bad_file)
+        plan = self.configuration.current.plan
+        declared = plan.get(plan.discovery)
+        if declared is None or not isinstance(declared.parameters, FileDiscoveryParameters):
+            raise UserError("no endpoints: list them in a YAML file and name it with --endpoints-file")
+        path, watch = Path(declared.parameters.path), declared.parameters.watch_file
+        return FileSource(path, use=self._use, failed=self._count_bad_file, watch=watch)
+
+    def _note_sync(self, _members: object) -> None:
+        self.health.note("pool", obstacle="" if self.pool.synced else "it knows no pool")
 
     async def _keep_time(self) -> None:
         """Let time pass in the pool: scrapes age, ejections end."""
@@ -200,7 +246,7 @@ class Picker:
             loop.add_signal_handler(number, self.stop)
 
     async def _drain(self) -> None:
-        self.health.set(serving=False)
+        self.health.note("drain", obstacle="it is draining")
         loop = asyncio.get_running_loop()
         log.info("picker: draining", seconds=self._settings.drain_timeout, streams=self.listener.open_streams)
         end = loop.time() + self._settings.drain_timeout
@@ -209,3 +255,22 @@ class Picker:
         await self.listener.drain(seconds=_LAST_MOMENT)
         await self.health_listener.drain(seconds=0.1)
         log.info("picker: stopped")
+
+
+def metrics_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return the TLS of the metrics port; None for plaintext.
+
+    Raises UserError naming the flag whose files cannot be used.
+    """
+    if settings.metrics_cert_dir is None:
+        return None
+    context = server_context(alpn=("http/1.1",), min_version="VersionTLS12")
+    load_folder(context, settings.metrics_cert_dir, flag="--metrics-cert-dir")
+    authority = settings.metrics_client_ca_file
+    if authority is not None:
+        try:
+            context.load_verify_locations(authority)
+        except OSError as error:  # ssl.SSLError is one
+            raise UserError(f"--metrics-client-ca-file {authority}: cannot be used: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -14,6 +14,13 @@ from cyclopts import Parameter
 from pointsman.core.durations import Duration
 from pointsman.core.errors import UserError
 
+_REPLACED = (
+    "total_queued_requests_metric",
+    "total_running_requests_metric",
+    "kv_cache_usage_percentage_metric",
+    "lora_info_metric",
+    "cache_info_metric",
+)
 _QUANTITIES = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
@@ -37,6 +44,8 @@ class Settings:
     "EndpointPickerConfig file."
     config_text: str = ""
     "EndpointPickerConfig as text; not together with --config-file."
+    allow_experimental_plugins: bool = False
+    "Allow plugins that llm-d calls alpha."
     pool_name: str = ""
     "InferencePool to serve (Kubernetes discovery)."
     pool_namespace: str = ""
@@ -67,28 +76,46 @@ class Settings:
     disable_endpoint_subset_filter: bool = False
     "Ignore the proxy's subset hint."
 
+    emit_endpoint_scores: bool = False
+    "Tell Envoy every candidate's score, in the metadata x-gateway-destination-endpoint-scores."
+
+    explain: bool = False
+    "Keep every plugin's part in each of the last 1000 decisions, for /debug/decisions (a little slower)."
+    explain_on_demand: bool = False
+    "The same for requests with the header x-pointsman-explain: 1 only."
+    record: Path | None = None
+    "Append every decision to this file as JSON, for `pointsman replay`; rotated at 256 MiB, four old ones are kept."
+
     refresh_metrics_interval: Duration = 0.05
     "How often each endpoint's metrics are read; 50ms is the least."
     metrics_staleness_threshold: Duration = 2.0
     "The age at which an endpoint's metrics count nothing any more and our own counts take their place."
 
+    metrics_cert_dir: Path | None = None
+    "Folder with tls.crt and tls.key for the metrics port; without it that port is plaintext."
+    metrics_client_ca_file: Path | None = None
+    "Serve metrics only to clients with a certificate of this authority."
+
     # Taken because existing manifests set them; `without_effect` names those that were set in vain.
-    emit_endpoint_scores: bool = False
     ha_enable_leader_election: bool = False
     grpc_max_send_msg_size: str = ""
     refresh_prometheus_metrics_interval: Duration = 5.0
     metrics_endpoint_auth: bool = True
-    metrics_cert_dir: str = ""
-    metrics_client_ca_file: str = ""
     endpoint_target_ports: str = ""
     enable_pprof: bool = True
     enable_grpc_stream_metrics: bool = False
     tracing: bool = True
-    allow_experimental_plugins: bool = False
     zap_log_level: str = ""
     zap_devel: bool = True
     zap_stacktrace_level: str = ""
     zap_time_encoding: str = ""
+
+    # Refused when set, as the Go picker does: metric names belong to engines.
+    total_queued_requests_metric: str = ""
+    total_running_requests_metric: str = ""
+    kv_cache_usage_percentage_metric: str = ""
+    lora_info_metric: str = ""
+    cache_info_metric: str = ""
 
     verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
     "Log verbosity: 2 default, 3 verbose, 4 debug, 5 trace."
@@ -106,6 +133,14 @@ class Settings:
             raise UserError("--grpc-port, --grpc-health-port and --metrics-port must differ: change one of them")
         if self.enable_cert_reload and self.cert_path is None:
             raise UserError("--enable-cert-reload watches --cert-path: name that folder too")
+        if self.metrics_client_ca_file is not None and self.metrics_cert_dir is None:
+            raise UserError("--metrics-client-ca-file needs TLS on the metrics port: name --metrics-cert-dir too")
+        for name in _REPLACED:
+            if getattr(self, name):
+                raise UserError(
+                    f"--{name.replace('_', '-')} is gone: name the metric in engineConfigs of core-metrics-extractor, "
+                    "in the file that --config-file names"
+                )
         if self.config_file and self.config_text:
             raise UserError("--config-file and --config-text exclude each other: give one")
         for flag, value in (("--pool-name", self.pool_name), ("--endpoint-selector", self.endpoint_selector)):
@@ -118,7 +153,7 @@ class Settings:
     def without_effect(self) -> list[str]:
         """Return the flags that were set to something and change nothing in this version."""
         names = [field.name for field in fields(self)]
-        inert = names[names.index("emit_endpoint_scores") : names.index("verbosity")]
+        inert = names[names.index("ha_enable_leader_election") : names.index("total_queued_requests_metric")]
         defaults = Settings()
         changed = [name for name in inert if getattr(self, name) != getattr(defaults, name)]
         return [f"--{name.replace('_', '-')}" for name in changed]

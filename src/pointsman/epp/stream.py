@@ -1,18 +1,19 @@
-"""One HTTP request as ext_proc shows it: messages in, messages out, no socket, no clock, no await.
+"""One HTTP request as ext_proc shows it: messages in, messages out, no socket, no await.
 
 Answers keep Envoy's order in each direction: headers, then body chunks, then trailers. In FULL_DUPLEX_STREAMED mode the
-body is ours: every byte that comes must go back, or the request hangs for ever. A policy that needs no body is asked as
-soon as the headers are here, and chunks then pass straight through; one that needs it is asked at its end, and Envoy,
-which does not wait for the header answer in this mode, sees nothing until then. In the other modes Envoy owns the body
-and waits for each answer, so the pick is made on the headers whatever the policy wants.
+body is ours: every byte that comes must go back, or the request hangs for ever. A request whose body nobody reads is
+picked for as soon as its headers are here, and chunks then pass straight through; where the body matters the pick waits
+for its end, and Envoy, which does not wait for the header answer in this mode, sees nothing until then. In the other
+modes Envoy owns the body and waits for each answer, so the pick is made on the headers whatever one would like to know.
 
 Whatever happens, the reservation is freed: at the end of the response, or when the stream ends, for any reason.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from pointsman.epp.director import Director
+from pointsman.epp.intake import choose_parser, name_model, read_request
 from pointsman.epp.messages import (
     BodyMode,
     Incoming,
@@ -26,17 +27,23 @@ from pointsman.epp.messages import (
     trailers_reply,
 )
 from pointsman.epp.pool import Reservation
+from pointsman.epp.protobuf import Value
 from pointsman.epp.refusals import Refusal, TooLarge
-from pointsman.epp.request import Request
+from pointsman.epp.rename import ResponseRenamer
+from pointsman.epp.request import Decision, Needs, Request
+from pointsman.epp.usage import UsageReader
 
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
 SUBSET = "x-gateway-destination-endpoint-subset"
+SCORES = "x-gateway-destination-endpoint-scores"
 LB_NAMESPACE = "envoy.lb"
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 REQUEST_ID = "x-request-id"
 
-_RESPONSE_HEADERS_REPLY = headers_reply(Kind.RESPONSE_HEADERS, set_headers=(("x-went-into-resp-headers", "true"),))
+_WENT = ("x-went-into-resp-headers", "true")
+_NOTHING = Needs()
+_RESPONSE_HEADERS_REPLY = headers_reply(Kind.RESPONSE_HEADERS, set_headers=(_WENT,))
 _REQUEST_TRAILERS_REPLY = trailers_reply(Kind.REQUEST_TRAILERS)
 _RESPONSE_TRAILERS_REPLY = trailers_reply(Kind.RESPONSE_TRAILERS)
 
@@ -49,8 +56,8 @@ class Exchange:
     """The state of one request and its response."""
 
     __slots__ = (
-        "_body", "_cause", "_director", "_fresh_id", "_headers", "_held", "_max_body", "_modes", "_reservation",
-        "_subset", "finished",
+        "_body", "_cause", "_decision", "_director", "_fresh_id", "_headers", "_held", "_max_body", "_modes", "_needs",
+        "_renamer", "_reservation", "_subset", "_usage", "finished",
     )  # fmt: skip
 
     def __init__(self, *, director: Director, fresh_id: Callable[[], str], max_body: int) -> None:
@@ -58,11 +65,15 @@ class Exchange:
         self._fresh_id = fresh_id
         self._max_body = max_body
         self._headers: dict[str, str] | None = None
+        self._needs = _NOTHING
         self._modes = (int(BodyMode.FULL_DUPLEX_STREAMED), int(BodyMode.FULL_DUPLEX_STREAMED))
         self._subset: tuple[str, ...] | None = None
-        self._held: list[bytes] | None = None  # the body, while a policy waits for its end
+        self._held: list[bytes] | None = None  # the body, while the pick waits for its end
         self._body = 0  # how much of it there was
+        self._decision: Decision | None = None
         self._reservation: Reservation | None = None
+        self._renamer: ResponseRenamer | None = None
+        self._usage = UsageReader()
         self._cause = "client-disconnect"  # until something else ends it
         self.finished = False
 
@@ -85,8 +96,7 @@ class Exchange:
             if kind == Kind.REQUEST_TRAILERS:
                 return self._on_request_trailers(message)
             if kind == Kind.RESPONSE_TRAILERS:
-                self._complete()
-                return (_RESPONSE_TRAILERS_REPLY,)
+                return self._on_response_trailers()
         except Refusal as refusal:
             return self._refuse(refusal)
         return ()
@@ -110,18 +120,27 @@ class Exchange:
         self._headers = message.headers
         self._modes = message.body_modes() or self._modes
         self._read_subset(message)
-        duplex = self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED
-        if not message.end and duplex and self._director.needs_body:
+        if message.end:
+            return (self._pick(self._describe(has_body=False)),)
+        self._needs = self._director.needs
+        if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED and self._needs.body and self._reads_body():
             self._held = []
             return ()
-        return (self._pick(has_body=not message.end),)
+        return (self._pick(self._describe(has_body=True)),)
+
+    def _reads_body(self) -> bool:
+        try:
+            return choose_parser(self._headers or {}, needs=self._needs).reads
+        except Refusal as refusal:
+            raise self._counted(refusal) from None
 
     def _on_request_body(self, message: Incoming) -> Sequence[bytes]:
         if self._headers is None:
             raise OutOfOrder("request body before request headers")
         self._body += len(message.body)
         if self._body > self._max_body:
-            raise TooLarge(f"the request body is larger than the {self._max_body} bytes that --max-body allows")
+            limit = f"the request body is larger than the {self._max_body} bytes that --max-body allows"
+            raise self._counted(TooLarge(limit))
         if self._held is not None:
             self._held.append(message.body)
             self._read_subset(message)
@@ -141,22 +160,49 @@ class Exchange:
     def _let_go(self, *, end: bool) -> list[bytes]:
         """Pick, now that the whole body is known, and send it on."""
         held, self._held = self._held or [], None
-        return [self._pick(has_body=True), *body_replies(Kind.REQUEST_BODY, b"".join(held), end=end)]
+        body = held[0] if len(held) == 1 else b"".join(held)
+        if not body:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks of it
+            return [self._pick(self._describe(has_body=False)), *body_replies(Kind.REQUEST_BODY, body, end=end)]
+        try:
+            request = read_request(self._describe(has_body=True), body, needs=self._needs)
+        except Refusal as refusal:
+            raise self._counted(refusal) from None
+        headers = self._pick(request)
+        target = self._decision.target_model if self._decision is not None else ""
+        if target and target != request.model:
+            body = name_model(body, target)
+            if request.model:
+                self._renamer = ResponseRenamer(served=target, asked=request.model)
+        return [headers, *body_replies(Kind.REQUEST_BODY, body, end=end)]
 
-    def _pick(self, *, has_body: bool) -> bytes:
+    def _describe(self, *, has_body: bool) -> Request:
         headers = self._headers or {}
-        given = headers.get(REQUEST_ID)
-        request_id = given or self._fresh_id()
-        request = Request(id=request_id, headers=headers, subset=self._subset, has_body=has_body)
+        return Request(
+            id=headers.get(REQUEST_ID) or self._fresh_id(), headers=headers, subset=self._subset, has_body=has_body
+        )
+
+    def _pick(self, request: Request) -> bytes:
         decision, self._reservation = self._director.direct(request)
-        if given:
+        self._decision = decision
+        own_id = () if REQUEST_ID in request.headers else ((REQUEST_ID, request.id),)
+        if not own_id and not decision.set_headers and not decision.remove_headers and not decision.scores:
             return _known_pick_reply(decision.destination)
-        return _pick_reply(decision.destination, extra=((REQUEST_ID, request_id),))
+        return _pick_reply(
+            decision.destination,
+            extra=(*decision.set_headers, *own_id),
+            remove=decision.remove_headers,
+            scores=decision.scores,
+        )
 
     def _read_subset(self, message: Incoming) -> None:
         hint = (message.metadata(SUBSET_NAMESPACE) or {}).get(SUBSET)
         if isinstance(hint, list):
             self._subset = tuple(target for target in hint if isinstance(target, str))
+
+    def _counted(self, refusal: Refusal) -> Refusal:
+        """Count a refusal that is ours and not the director's."""
+        self._director.refused(self._describe(has_body=True), refusal)
+        return refusal
 
     def _refuse(self, refusal: Refusal) -> Sequence[bytes]:
         self._cause = "refused"
@@ -169,38 +215,74 @@ class Exchange:
 
     def _on_response_headers(self, message: Incoming) -> Sequence[bytes]:
         served = (message.metadata(LB_NAMESPACE) or {}).get(SERVED)
+        status = message.status
         if self._reservation is not None:
             if isinstance(served, str):
                 self._director.served(self._reservation, served)
-            status = message.status
             self._reservation.answered(int(status) if status.isdecimal() else 0)
+        if self._renamer is not None and "content-encoding" in message.headers:
+            self._renamer = None  # compressed: there is nothing to find in it
         if message.end:
             self._complete()
-        return (_RESPONSE_HEADERS_REPLY,)
+        return (self._response_headers_reply(),)
+
+    def _response_headers_reply(self) -> bytes:
+        decision, member = self._decision, self._reservation.member if self._reservation is not None else None
+        answer = decision.answer if decision is not None else None
+        added = answer(member.view) if answer is not None and member is not None else ()
+        removed = ("content-length",) if self._renamer is not None else ()
+        if not added and not removed:
+            return _RESPONSE_HEADERS_REPLY
+        return headers_reply(Kind.RESPONSE_HEADERS, set_headers=(_WENT, *added), remove_headers=removed)
 
     def _on_response_body(self, message: Incoming) -> Sequence[bytes]:
+        body = message.body
+        self._usage.feed(body, end=message.end)
         if self._reservation is not None:
-            self._reservation.first_byte()
+            self._reservation.chunk(body)
         if message.end:
             self._complete()
-        if self._modes[1] == BodyMode.FULL_DUPLEX_STREAMED:
-            return body_replies(Kind.RESPONSE_BODY, message.body, end=message.end)
-        return (continue_body(Kind.RESPONSE_BODY),)
+        if self._modes[1] != BodyMode.FULL_DUPLEX_STREAMED:
+            return (continue_body(Kind.RESPONSE_BODY),)
+        if self._renamer is not None:
+            body = self._renamer.feed(body, end=message.end)
+            if not body and not message.end:
+                return ()
+        return body_replies(Kind.RESPONSE_BODY, body, end=message.end)
+
+    def _on_response_trailers(self) -> Sequence[bytes]:
+        self._complete()
+        rest = self._renamer.feed(b"", end=True) if self._renamer is not None else b""
+        held = body_replies(Kind.RESPONSE_BODY, rest, end=False) if rest else []
+        return [*held, _RESPONSE_TRAILERS_REPLY]
 
     def _complete(self) -> None:
         """The model server has said all: free its place now rather than when Envoy gets round to it."""
         self._cause = "natural"
         if self._reservation is not None:
+            usage, meter = self._usage.usage, self._reservation.meter
+            if usage is not None and meter is not None:
+                meter.used(prompt=usage.prompt, output=usage.completion, cached=usage.cached)
             self._reservation.release()
 
 
-def _pick_reply(destination: str, *, extra: Sequence[tuple[str, str]] = ()) -> bytes:
+def _pick_reply(
+    destination: str,
+    *,
+    extra: Sequence[tuple[str, str]] = (),
+    remove: Sequence[str] = (),
+    scores: Mapping[str, float] | None = None,
+) -> bytes:
     """Return the header answer that carries a pick: header and metadata from one value, so that they agree."""
+    facts: dict[str, Value] = {DESTINATION: destination}
+    if scores:
+        facts[SCORES] = dict(scores)
     return headers_reply(
         Kind.REQUEST_HEADERS,
         set_headers=((DESTINATION, destination), *extra),
+        remove_headers=remove,
         clear_route_cache=True,
-        metadata={LB_NAMESPACE: {DESTINATION: destination}},
+        metadata={LB_NAMESPACE: facts},
     )
 
 

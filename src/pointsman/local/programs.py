@@ -32,6 +32,7 @@ class Settings:
     failure_mode: FailureMode = "FailClose"
     picker_tls: bool = True
     simulator_arguments: tuple[str, ...] = ()
+    picker_arguments: tuple[str, ...] = ()
 
     def to_gateway(self, *, endpoints_file: Path) -> Gateway:
         """Return what the Envoy renderer needs of it."""
@@ -69,7 +70,8 @@ def picker(settings: Settings, *, endpoints_file: Path) -> Program:
     ]
     if settings.config:
         flags += ["--config-file", str(settings.config)]
-    return Program(name="picker", command=_ours("epp", *flags), probe=_answers(settings.picker_metrics, "/healthz"))
+    command = _ours("epp", *flags, *settings.picker_arguments)
+    return Program(name="picker", command=command, probe=_answers(settings.picker_metrics, "/healthz"))
 
 
 def envoy(settings: Settings, *, bootstrap_file: Path) -> Program:

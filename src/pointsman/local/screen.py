@@ -11,10 +11,10 @@ from pointsman.local.state import Stack
 _COLOURS = {"ready": "green", "starting": "yellow", "leaving": "yellow"}
 
 
-def table(stack: Stack, endpoints: Sequence[Endpoint]) -> Table:
+def table(stack: Stack, endpoints: Sequence[Endpoint], *, caption: str | None = None) -> Table:
     """Return the table of one moment."""
     title = f"{stack.gateway}  ·  {stack.model}  ·  {stack.failure_mode}"
-    view = Table(title=title, caption="Ctrl-C stops the stack", title_justify="left", caption_justify="left")
+    view = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for heading in ("endpoint", "address", "state"):
         view.add_column(heading)
     for heading in ("running", "waiting", "picks"):

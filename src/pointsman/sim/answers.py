@@ -6,8 +6,8 @@ else runs.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from pointsman.sim import tokens
 from pointsman.sim.chance import Chance
@@ -30,8 +30,7 @@ _BUCKETS = tuple(accumulate((0.20, 0.30, 0.20, 0.05, 0.10, 0.15)))
 _WIDE = 20  # the width of the narrow buckets of long answers
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The tokens of one choice and how it ends."""
 
     pieces: Sequence[str]

@@ -33,9 +33,10 @@ class ChatWriter:
         self.logprobs = logprobs
         self._events: dict[int, tuple[bytes, bytes]] = {}
 
-    def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None) -> bytes:
+    def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None, **more: Any) -> bytes:
         job = self.job
         body = {
+            **more,
             "id": f"chatcmpl-{job.id}",
             "created": job.created,
             "model": job.model,

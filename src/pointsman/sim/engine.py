@@ -290,7 +290,7 @@ class Books:
     def cache(self, seq: Seq, *, computed: int) -> None:
         """Name the blocks that are full once `computed` tokens are there, so that others can share them."""
         pool = self.pool
-        if pool is None:
+        if pool is None or not seq.keys:
             return
         size = self.config.block_size
         full = computed // size
@@ -314,7 +314,7 @@ class Books:
         work, size = seq.work, self.config.block_size
         if self.hasher is None or not work.output_ids or not work.prompt_ids:
             return
-        for block in range(len(seq.keys), full if seq.keys else 0):  # the chain's root is the caller's
+        for block in range(len(seq.keys), full):
             ids = tuple(_token(work, i) for i in range(block * size, (block + 1) * size))
             seq.keys.append(self.hasher(seq.keys[-1], ids))
 

@@ -11,7 +11,9 @@ from pointsman.sim.answers import Answer, cut, echo, random_answer
 from pointsman.sim.chance import Chance
 from pointsman.sim.engine import TooLarge
 from pointsman.sim.failures import Refusal
+from pointsman.sim.images import ImageWriter
 from pointsman.sim.jobs import Job
+from pointsman.sim.latency import sample
 from pointsman.sim.plans import Plan
 from pointsman.sim.pod import Pod
 from pointsman.sim.prompts import Prompt
@@ -69,7 +71,21 @@ def accept(pod: Pod, plan: Plan, *, request: Request, request_id: str, headers: 
     job.max_tokens = plan.max_tokens
     _fill(pod, job, plan)
     job.writer = plan.writer(job)
+    if settings.omni and plan.images:
+        _illustrate(pod, job, asked=request.headers.get(b"x-send-image", b"") == b"true")
     _start(pod, job, plan, forced=request.headers.get(b"x-cache-threshold-finish-reason", b"") == b"true")
+
+
+def _illustrate(pod: Pod, job: Job, *, asked: bool) -> None:
+    """Let the answer end with an image, where that was asked for or drawn."""
+    settings = pod.settings
+    chance = Chance(settings.seed, job.id, "image")
+    if len(job.choices) > 1 or job.choices[0].calls or not (asked or chance.happens(settings.image_emission_rate)):
+        return
+    mean, deviation = settings.time_to_generate_image, settings.time_to_generate_image_std_dev
+    seconds = sample(mean, deviation=deviation, chance=chance)
+    job.writer = ImageWriter(job)
+    job.pause = lambda go_on: pod.loop.call_later(seconds, go_on)
 
 
 def _start(pod: Pod, job: Job, plan: Plan, *, forced: bool) -> None:

@@ -92,6 +92,7 @@ class Job:
         "max_tokens",
         "media",
         "model",
+        "pause",
         "request",
         "streaming",
         "usage_details",
@@ -127,6 +128,7 @@ class Job:
         self.closed = False
         self.cut_at: int | None = None  # break the connection at this token of the first choice
         self.done: Callable[[Job], None] | None = None
+        self.pause: Callable[[Callable[[], None]], object] | None = None  # goes on after a while, before the end
         self._stream: Stream | None = None
         self._open = 0
 
@@ -146,27 +148,38 @@ class Job:
         if end > choice.last:  # noqa: PLR1730 - min() is a call, and this runs for every token
             end = choice.last
         choice.cursor = end
+        data = b""
         if self.streaming and not self.closed:
             writer = self.writer
-            data = writer.begin(choice) if first == 0 else b""
-            data += writer.tokens(choice, first, end)
-            if end == choice.last:
-                data += writer.finish(choice)
-            if self._stream is None:
-                self._stream = self.request.stream(headers=self.headers)
-            if end == choice.last and self._open == 1:
-                self._stream.end(data + writer.close())
-            else:
-                self._stream.write(data)
-        if end == choice.last:
-            self._finish()
+            data = writer.tokens(choice, first, end) if first else writer.begin(choice) + writer.tokens(choice, 0, end)
+        if end == choice.last and self.pause is None:
+            self._conclude(choice, data)
+            return
+        if data:
+            self._open_stream().write(data)
+        if end == choice.last and self.pause is not None:
+            self.pause(lambda: self._conclude(choice, b""))
 
-    def _finish(self) -> None:
+    def _open_stream(self) -> Stream:
+        if self._stream is None:
+            self._stream = self.request.stream(headers=self.headers)
+        return self._stream
+
+    def _conclude(self, choice: Choice, data: bytes) -> None:
+        """End a choice, and the job with its last one."""
         self._open -= 1
-        if self._open == 0 and not self.closed:
+        if self.closed:
+            return
+        if self.streaming:
+            data += self.writer.finish(choice)
+            if self._open:
+                self._open_stream().write(data)
+            else:
+                self._open_stream().end(data + self.writer.close())
+        elif not self._open:
+            self.request.respond(Response(200, self.writer.whole(), headers=self.headers))
+        if not self._open:
             self.closed = True
-            if not self.streaming:
-                self.request.respond(Response(200, self.writer.whole(), headers=self.headers))
             if self.done is not None:
                 self.done(self)
 
@@ -198,9 +211,7 @@ class Job:
 
     def cut(self) -> None:
         """Break the connection in the middle of the answer."""
-        if self._stream is None:
-            self._stream = self.request.stream(headers=self.headers)
-        self._stream.abort()
+        self._open_stream().abort()
 
     def usage(self) -> dict[str, Any]:
         """Return the token counts: every distinct prompt once, every choice's output."""

@@ -6,8 +6,7 @@ caller), then the values.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pointsman.sim import bodies
 from pointsman.sim.chat import ChatWriter
@@ -20,9 +19,8 @@ from pointsman.sim.prompts import Prompt, from_field, from_ids, from_messages
 from pointsman.sim.responses import ResponsesWriter, messages_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A request, whichever API it came through."""
+class Plan(NamedTuple):
+    """A request, whichever API it came through. A tuple, because one is made for every request."""
 
     model: str | None
     prompts: Callable[[], list[Prompt]]
@@ -40,6 +38,7 @@ class Plan:
     tool_choice: str | dict[str, Any] | None = None
     tool_style: str = "chat"
     tools_answered: bool = False  # the conversation already holds a tool's result
+    images: bool = False  # the API can show an image
     as_ids: bool = False  # the answer is token ids rather than text
 
 
@@ -55,6 +54,7 @@ def chat(body: bytes) -> Plan:
         max_tokens=limit,
         tools=read.tools or (),
         tool_choice=read.tool_choice,
+        images=True,
     )
 
 

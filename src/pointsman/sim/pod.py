@@ -157,7 +157,8 @@ class Pod:
         if self._misbehave(job):
             return
         self.metrics.choices.observe(len(job.choices))
-        self._collect()
+        if self._wake is not None or self.settings.slow_start_factor != 1.0:
+            self._collect()
         now = self.clock()
         cached = self.settings.enable_kvcache
         for choice in job.choices:
@@ -278,7 +279,9 @@ class Pod:
         books = self.engine.books
         gauges = fakes.lied(self.gauges(), self.settings.lie_metrics)
         if self._fakes is not None:
-            gauges = self._fakes.gauges(gauges, seconds=self.clock() - self.started)
+            interval = self.settings.fake_metrics_refresh_interval
+            seconds = (self.clock() - self.started) // interval * interval
+            gauges = self._fakes.gauges(gauges, seconds=seconds)
         counters: dict[str, float] = {
             "prefix_cache_hits_total": books.hit_tokens,
             "prefix_cache_queries_total": books.queried_tokens,

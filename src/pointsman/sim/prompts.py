@@ -4,7 +4,6 @@ Ids are computed lazily, because most requests need nothing but the count, and c
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from pointsman.sim import hashing, tokens
@@ -15,21 +14,28 @@ from pointsman.sim.failures import Refusal
 class Prompt:
     """One prompt: its text, and what an echo of it says."""
 
+    __slots__ = ("_count", "_ids", "echo", "media", "text")
+
     def __init__(self, text: str, *, echo: str | None = None, ids: Sequence[int] | None = None) -> None:
         self.text = text
         self.echo = text if echo is None else echo
         self._ids = ids
+        self._count = -1
         self.media: list[str] = []  # hashes of images and the like
 
-    @cached_property
+    @property
     def count(self) -> int:
         """How many tokens it has."""
-        return len(self._ids) if self._ids is not None else tokens.count(self.text)
+        if self._count < 0:
+            self._count = len(self._ids) if self._ids is not None else tokens.count(self.text)
+        return self._count
 
-    @cached_property
+    @property
     def ids(self) -> Sequence[int]:
         """Its token ids."""
-        return self._ids if self._ids is not None else tokens.encode(self.text)
+        if self._ids is None:
+            self._ids = tokens.encode(self.text)
+        return self._ids
 
     def keys(self, *, start: int, block_size: int) -> list[int]:
         """Return the keys of its full blocks."""

@@ -7,7 +7,8 @@ is refused gets vLLM's error body at the status that caused it, before anything 
 from collections.abc import Callable
 
 from pointsman.core.http import Request, Response, header_lines
-from pointsman.sim import admin, controls, intake, plans
+from pointsman.core.logs import get_logger
+from pointsman.sim import admin, controls, intake, openapi, plans
 from pointsman.sim.failures import Refusal
 from pointsman.sim.plans import Plan
 from pointsman.sim.pod import Pod
@@ -43,8 +44,11 @@ CONTROLS: dict[str, dict[str, Control]] = {
     "/reset_prefix_cache": {"POST": controls.reset_prefix_cache},
     "/query": {"GET": controls.query},
     "/admin/config": {"GET": admin.show, "POST": admin.change},
+    "/openapi.json": {"GET": openapi.show},
     "/fake_metrics": {"POST": admin.fake_metrics},
 }
+_LOGGED = 512 << 10  # bytes of a body in the log
+_LOG = get_logger(__name__)
 _FREQUENT = frozenset({"/metrics", "/health", "/health/ready"})
 
 
@@ -60,6 +64,9 @@ class Routes:
 
     def __call__(self, request: Request) -> Response | None:
         """Answer a request, or take it on."""
+        if self.pod.settings.log_http:
+            body = request.body[:_LOGGED].decode("utf-8", "replace")
+            _LOG.info("request", method=request.method, path=request.path, body=body)
         reader = GENERATION.get(request.path)
         if reader is None:
             return self._control(request)

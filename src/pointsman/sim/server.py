@@ -13,13 +13,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from urllib.request import urlretrieve
 
 from pointsman.core.documents import parse_yaml, read_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.http import Limits, Listener, Request, Response, Server
 from pointsman.core.logs import get_logger
 from pointsman.sim.dataset import Dataset
-from pointsman.sim.failures import fault
+from pointsman.sim.failures import Refusal, fault
 from pointsman.sim.latency import StepModel, step_model
 from pointsman.sim.pod import Pod
 from pointsman.sim.routes import Routes
@@ -108,16 +109,29 @@ def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
         raise UserError(f"--ssl-certfile {certificate} and --ssl-keyfile {key} cannot be used: {reason}") from None
 
 
+def open_dataset(settings: Settings) -> Dataset | None:
+    """Return the dataset that the settings name, fetched first where it is not there yet.
+
+    Raises UserError when it cannot be fetched or used.
+    """
+    if not settings.dataset_path:
+        return None
+    path = Path(settings.dataset_path)
+    if settings.dataset_url and not path.exists():
+        partial = path.with_name(path.name + ".part")
+        try:
+            urlretrieve(settings.dataset_url, partial)  # noqa: S310 - the operator's own URL, a file's included
+            partial.rename(path)
+        except (OSError, ValueError) as error:
+            raise UserError(f"--dataset-url {settings.dataset_url} cannot be fetched: {error}") from None
+    return Dataset(path, table=settings.dataset_table_name, in_memory=settings.dataset_in_memory)
+
+
 @contextlib.asynccontextmanager
 async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIterator[list[Served]]:
     """Serve all pods of the settings until the context ends."""
     model, context = load_step_model(settings), tls_context(settings)
-    path = Path(settings.dataset_path)
-    dataset = (
-        Dataset(path, table=settings.dataset_table_name, in_memory=settings.dataset_in_memory)
-        if settings.dataset_path
-        else None
-    )
+    dataset = await asyncio.to_thread(open_dataset, settings)
     async with Server() as server, asyncio.TaskGroup() as tasks:
         served, running = [], []
         for place in places(settings):
@@ -208,6 +222,8 @@ async def drain(served: list[Served], *, seconds: float, hurry: asyncio.Event) -
     ):
         await asyncio.sleep(0.01)
     for each in served:
+        for job in list(each.pod.jobs):  # out of time: a stream that has begun ends with an error, not in mid-air
+            job.fail(Refusal(503, "server is shutting down"))
         each.listener.stop_accepting()
 
 

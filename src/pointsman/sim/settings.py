@@ -13,7 +13,6 @@ from pointsman.core.errors import UserError
 from pointsman.sim.latency import Pace
 
 FAILURES = ("rate_limit", "invalid_api_key", "context_length", "server_error", "invalid_request", "model_not_found")
-FAULTS = ("hang", "slow_start", "abort", "freeze_metrics", "lie_metrics")
 
 
 def flag(

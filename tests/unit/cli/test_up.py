@@ -31,7 +31,9 @@ def parse(*arguments: str) -> Options:
         pytest.param(Options(), id="defaults"),
         pytest.param(Options(replicas=5, port=1, admin_port=2, fail_open=True, secure_serving=False), id="flags"),
         pytest.param(Options(grpc_port=3, grpc_health_port=4, metrics_port=5, sim_port=6, model="x/y"), id="ports"),
-        pytest.param(Options(sim_args="--mode echo --seed 1", config=Path("/c.yaml")), id="texts"),
+        pytest.param(
+            Options(sim_args="--mode echo --seed 1", picker_args="--explain --v 3", config=Path("/c.yaml")), id="texts"
+        ),
     ],
 )
 def test_detached_stack_gets_the_same_options(options: Options) -> None:

@@ -125,7 +125,8 @@ def test_top_level_kinds(body: bytes, kind: str) -> None:
         (b'{"model":"a","model":"b"}', b'{"model":"new","model":"new"}'),
         (b'{"mod\\u0065l":"a"}', b'{"mod\\u0065l":"new"}'),
         (b'{"model":{"deep":[]},"z":1.0}', b'{"model":"new","z":1.0}'),
-        (b'{"prompt":"\\"model\\":\\"a\\""}', b'{"prompt":"\\"model\\":\\"a\\""}'),
+        (b'{"prompt":"\\"model\\":\\"a\\""}', b'{"model":"new","prompt":"\\"model\\":\\"a\\""}'),
+        (b" {}", b' {"model":"new"}'),
     ],
 )
 def test_splice_changes_the_member_and_nothing_else(before: bytes, after: bytes) -> None:

@@ -133,16 +133,22 @@ def test_a_mutated_message_is_a_message_or_malformed(headers: list[tuple[str, by
     kind=st.sampled_from([Kind.REQUEST_HEADERS, Kind.RESPONSE_HEADERS]),
     headers=st.lists(st.tuples(NAMES, st.text(max_size=200)), max_size=4),
     clear=st.booleans(),
+    removed=st.lists(NAMES, max_size=3),
     metadata=st.none() | st.dictionaries(st.text(), st.dictionaries(st.text(), st.text()), max_size=2),
 )
-def test_header_replies(kind: Kind, headers: list[tuple[str, str]], clear: bool, metadata: Any) -> None:
-    raw = messages.headers_reply(kind, set_headers=headers, clear_route_cache=clear, metadata=metadata)
+def test_header_replies(
+    kind: Kind, headers: list[tuple[str, str]], clear: bool, removed: list[str], metadata: Any
+) -> None:
+    raw = messages.headers_reply(
+        kind, set_headers=headers, remove_headers=removed, clear_route_cache=clear, metadata=metadata
+    )
     reply = pb.ProcessingResponse.FromString(raw)
     assert reply.WhichOneof("response") == ONEOF[kind]
     common = getattr(reply, ONEOF[kind]).response
     assert [(o.header.key, o.header.raw_value.decode()) for o in common.header_mutation.set_headers] == headers
     assert all(o.append_action == o.OVERWRITE_IF_EXISTS_OR_ADD for o in common.header_mutation.set_headers)
     assert all(not o.header.value for o in common.header_mutation.set_headers), "Envoy reads raw_value only"
+    assert list(common.header_mutation.remove_headers) == removed
     assert common.clear_route_cache == clear
     assert {k: dict(v) for k, v in dict(reply.dynamic_metadata).items()} == (metadata or {})
 

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from pointsman.epp.metrics import Metrics
-from pointsman.epp.metrics_families import Counter, Gauge, Histogram, Limited, escape, names, number
+from pointsman.epp.metrics_families import Counter, Gauge, Histogram, Limited, ReadHistogram, escape, names, number
 
 
 def samples(page: bytes) -> dict[str, list[Sample]]:
@@ -71,23 +71,18 @@ def test_old_names_show_sums_over_labels_that_they_lack(metrics: Metrics, prefix
         assert value(page, f"{prefix}_{name}_bucket", **labels, le="+Inf") == 2
 
 
-def test_picks_and_plugins() -> None:
+def test_picks_rewrites_and_prefixes() -> None:
     metrics = Metrics()
     metrics.scheduled(seconds=0.00015, target_model="t", endpoint=("pod-0", "ns", 8000))
     metrics.not_scheduled(seconds=1.0, target_model="t")
-    metrics.plugin(point="Scorer", kind="queue-scorer", name="q", seconds=0.0003)
     metrics.rewrote(rewrite="r", model="m", target="t")
     metrics.prefix_lookup(name="p", kind="approx", ratio=0.5, found_bytes=64)
-    metrics.prefix_size(name="p", kind="approx", entries=9)
     page = metrics.render()
     assert value(page, "llm_d_epp_scheduler_e2e_duration_seconds_count") == 2
     assert value(page, "inference_extension_scheduler_e2e_duration_seconds_bucket", le="0.0002") == 1
     attempt = {"status": "success", "target_model_name": "t", "namespace": "ns", "port": "8000"}
     assert value(page, "llm_d_epp_scheduler_attempts_total", **attempt, endpoint_name="pod-0") == 1
     assert value(page, "inference_extension_scheduler_attempts_total", **attempt, pod_name="pod-0") == 1
-    plugin = {"extension_point": "Scorer", "plugin_type": "queue-scorer", "plugin_name": "q"}
-    assert value(page, "inference_extension_plugin_duration_seconds_count", **plugin) == 1
-    assert value(page, "llm_d_epp_prefix_indexer_size", plugin_name="p", plugin_type="approx") == 9
     assert (
         value(page, "llm_d_epp_prefix_indexer_hit_ratio_bucket", plugin_name="p", plugin_type="approx", le="0.5") == 1
     )
@@ -137,6 +132,17 @@ def test_a_gauge_is_read_when_asked() -> None:
     gauge = Gauge(names("g", ()), "Is.", read=lambda: {(): now[0]})
     now[0] = 2.0
     assert list(gauge.render())[-1] == "g 2\n"
+
+
+def test_a_distribution_that_someone_else_keeps() -> None:
+    read = ReadHistogram(
+        names("h", ("a",), ("old", ("a",))), "Spreads.", bounds=(1, 2), read=lambda: [(("x",), [1, 2, 3], 9.5)]
+    )
+    for _ in range(2):  # reading twice adds nothing
+        page = "".join(read.render()).encode()
+        assert value(page, "h_bucket", a="x", le="2") == 3
+        assert value(page, "old_count", a="x") == 6
+        assert value(page, "old_sum", a="x") == 9.5
 
 
 def test_limits_let_known_values_through() -> None:

@@ -40,17 +40,6 @@ def eject(member: Member) -> None:
         member.judge(ok=False, connection=True)
 
 
-def test_a_reservation_is_seen_at_once_and_freed_once(pool: Pool) -> None:
-    member = pool.members[0]
-    reservation = Reservation(member, tokens=50)
-    assert (member.view.inflight_requests, member.view.inflight_tokens, member.picks) == (1, 50, 1)
-    reservation.first_byte()
-    assert (member.view.inflight_requests, member.view.inflight_tokens) == (1, 0)
-    reservation.release()
-    reservation.release()
-    assert (member.view.inflight_requests, member.view.inflight_tokens) == (0, 0)
-
-
 def test_load_is_the_scrape_plus_what_happened_since(pool: Pool) -> None:
     member = pool.members[0]
     old = Reservation(member)

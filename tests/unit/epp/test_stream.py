@@ -8,7 +8,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from pointsman.epp.build import Builder
 from pointsman.epp.defaults import load
-from pointsman.epp.director import Director
+from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.messages import BodyMode
 from pointsman.epp.pool import Pool
@@ -49,9 +49,15 @@ class Talk:
         return [pb.ProcessingResponse.FromString(raw) for raw in self.exchange.message(message.SerializeToString())]
 
     def headers(
-        self, *, end: bool = False, modes: tuple[int, int] = (4, 4), subset: list[str] | None = None, **extra: str
+        self,
+        *,
+        path: str = "/v1/completions",
+        end: bool = False,
+        modes: tuple[int, int] = (4, 4),
+        subset: list[str] | None = None,
+        **extra: str,
     ) -> list[pb.ProcessingResponse]:
-        rows = {":path": "/v1/completions", "x-request-id": "r-1", **{k.replace("_", "-"): v for k, v in extra.items()}}
+        rows = {":path": path, "x-request-id": "r-1", **{k.replace("_", "-"): v for k, v in extra.items()}}
         entries = [base_pb2.HeaderValue(key=k, raw_value=v.encode()) for k, v in rows.items() if v]
         message = pb.ProcessingRequest(
             request_headers=pb.HttpHeaders(headers=base_pb2.HeaderMap(headers=entries), end_of_stream=end)
@@ -124,26 +130,27 @@ def test_a_get_is_answered_on_its_headers() -> None:
 
 def test_a_policy_that_reads_the_body_is_asked_at_its_end() -> None:
     talk = make(A, patient=True)
+    whole = b'{"model":"m","prompt":"' + b"a" * 150_000 + b'"}'
     assert talk.headers() == []
-    assert talk.body(b"a" * 100_000) == []
-    replies = talk.body(b"b" * 50_000, end=True)
+    assert talk.body(whole[:100_000]) == []
+    replies = talk.body(whole[100_000:], end=True)
     assert picked(replies[0]) == "10.0.0.1:8000"
     chunks = streamed(replies[1:])
-    assert b"".join(body for body, _ in chunks) == b"a" * 100_000 + b"b" * 50_000
+    assert b"".join(body for body, _ in chunks) == whole
     assert [end for _, end in chunks] == [False, False, True]
 
 
 def test_trailers_end_a_held_body() -> None:
     talk = make(A, patient=True)
     talk.headers()
-    talk.body(b"abc")
+    talk.body(b'{"model":"m"}')
     replies = talk.say(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
     assert [reply.WhichOneof("response") for reply in replies] == [
         "request_headers",
         "request_body",
         "request_trailers",
     ]
-    assert streamed(replies[1:2]) == [(b"abc", False)], "the trailers end it, not the body"
+    assert streamed(replies[1:2]) == [(b'{"model":"m"}', False)], "the trailers end it, not the body"
 
 
 def test_trailers_pass_in_both_directions() -> None:
@@ -273,3 +280,106 @@ def test_headers_twice() -> None:
 
 def test_an_empty_message_is_no_message() -> None:
     assert make(A).say(pb.ProcessingRequest()) == []
+
+
+NO_MODEL = "inference error: BadRequest - model not found in request body"
+COMPLETION = b'{"model":"asked","prompt":"hello","n":1.0 }'
+
+
+def full_talk(*endpoints: Endpoint, rewrite: str = "") -> Talk:
+    """Return a talk with the default configuration, and maybe a rewrite rule for every model."""
+    pool = Pool()
+    pool.replace(endpoints)
+    rng = random.Random(7)
+    built = Builder(clock=lambda: 0.0, rng=rng).build(load(""))
+    options = Options(rewrite=lambda _model: rewrite)
+    director = Director(pool=pool, scheduler=built.scheduler, records=Records(), rng=rng, options=options)
+    return Talk(director, max_body=1 << 20)
+
+
+def immediate(replies: list[pb.ProcessingResponse]) -> tuple[int, str]:
+    (reply,) = replies
+    return reply.immediate_response.status.code, reply.immediate_response.body.decode()
+
+
+def test_the_model_is_renamed_on_the_way_in_and_back_on_the_way_out() -> None:
+    talk = full_talk(A, rewrite="served/model")
+    talk.headers()
+    replies = talk.body(COMPLETION, end=True)
+    assert streamed(replies[1:]) == [(COMPLETION.replace(b"asked", b"served/model"), True)], "and not one byte besides"
+    (headers,) = talk.answer()
+    assert list(headers.response_headers.response.header_mutation.remove_headers) == ["content-length"]
+    answer = b'{"id":"1","model":"served/model","choices":[]}'
+    for cut in range(len(answer)):
+        talk = full_talk(A, rewrite="served/model")
+        talk.headers()
+        talk.body(COMPLETION, end=True)
+        talk.answer()
+        chunks = streamed(talk.answer_body(answer[:cut])) + streamed(talk.answer_body(answer[cut:], end=True))
+        assert b"".join(body for body, _ in chunks) == answer.replace(b"served/model", b"asked")
+        assert [end for _, end in chunks][-1] is True
+
+
+def test_what_a_renamer_holds_leaves_before_the_trailers() -> None:
+    talk = full_talk(A, rewrite="served/model")
+    talk.headers()
+    talk.body(COMPLETION, end=True)
+    talk.answer()
+    assert streamed(talk.answer_body(b'x"mod')) == [(b"x", False)]
+    replies = talk.say(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
+    assert [reply.WhichOneof("response") for reply in replies] == ["response_body", "response_trailers"]
+    assert streamed(replies[:1]) == [(b'"mod', False)]
+
+
+def test_a_body_is_left_alone_when_nothing_is_renamed() -> None:
+    talk = full_talk(A)
+    talk.headers()
+    assert streamed(talk.body(COMPLETION, end=True)[1:]) == [(COMPLETION, True)]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        pytest.param(
+            b"no healthy upstream",
+            400,
+            "inference error: BadRequest - error unmarshaling request bodyMap: "
+            "invalid character 'o' in literal null (expecting 'u')",
+            id="not JSON",
+        ),
+        pytest.param(
+            b'{"prompt":"x"}', 400, "inference error: BadRequest - model not found in request body", id="model"
+        ),
+        pytest.param(b'{"model":7}', 400, "inference error: BadRequest - model not found in request body", id="number"),
+    ],
+)
+def test_bodies_that_are_refused(body: bytes, status: int, words: str) -> None:
+    talk = full_talk(A)
+    talk.headers()
+    assert immediate(talk.body(body, end=True)) == (status, words)
+    assert talk.inflight == {"sim-1": 0}
+    assert talk.director.tally.refused == {"BadRequest": 1}
+
+
+def test_an_empty_body_is_no_body() -> None:
+    talk = full_talk(A)
+    talk.headers()
+    replies = talk.body(b"", end=True)
+    assert picked(replies[0]) == "10.0.0.1:8000"
+    assert streamed(replies[1:]) == [(b"", True)]
+
+
+def test_a_path_of_no_api_passes_unread() -> None:
+    talk = full_talk(A)
+    (reply,) = talk.headers(path="/metrics")
+    assert picked(reply) == "10.0.0.1:8000"
+    assert streamed(talk.body(b"anything", end=True)) == [(b"anything", True)]
+
+
+def test_tokens_are_read_from_the_response() -> None:
+    talk = full_talk(A)
+    talk.headers()
+    talk.body(COMPLETION, end=True)
+    talk.answer()
+    talk.answer_body(b'{"usage":{"prompt_tokens":7,"completion_tokens":10}}', end=True)
+    assert talk.inflight == {"sim-1": 0}

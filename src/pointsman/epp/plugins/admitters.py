@@ -19,7 +19,7 @@ class ProbabilisticParameters(Parameters):
 
 
 class ProbabilisticAdmitter:
-    """Sheds a share of the sheddable requests that grows steeply with the load."""
+    """Sheds requests of negative priority with the chance min(1, k · mean(max(queue / 5, kv / 0.8)) ^ power)."""
 
     def __init__(self, parameters: ProbabilisticParameters, *, context: Context) -> None:
         self._parameters = parameters

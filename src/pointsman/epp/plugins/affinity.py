@@ -30,7 +30,7 @@ APPROX_PRODUCER = "approx-prefix-cache-producer"
 
 
 class LoraAffinityScorer:
-    """Who has the adapter loaded; next, who has a free place for it; next, who is about to load it."""
+    """Who has the adapter loaded (1); who has a free place for it (0.8); who is about to load it (0.6); others 0."""
 
     def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
         """Compare what each server says of its adapters with the target model."""
@@ -56,7 +56,7 @@ class PrefixCacheParameters(Parameters):
 
 
 class PrefixCacheScorer:
-    """The more of the prompt is cached, the better: as a share of it and, by weight, as an absolute length."""
+    """The more of the prompt is cached, the better: w · min(1, match · block / scale)² + (1 − w) · match / total."""
 
     def __init__(self, parameters: PrefixCacheParameters) -> None:
         self._weight = parameters.match_length_weight

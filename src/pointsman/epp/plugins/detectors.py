@@ -40,7 +40,7 @@ class UtilizationParameters(Parameters):
 
 
 class UtilizationDetector:
-    """Full by what the servers say: the worse of queue and KV cache, relative to thresholds; not knowing is full."""
+    """Full by what servers say: mean of max(queue / threshold, kv / threshold); stale or unknown is 1."""
 
     def __init__(self, parameters: UtilizationParameters, *, context: Context) -> None:
         self._parameters = parameters
@@ -85,7 +85,7 @@ class ConcurrencyParameters(Parameters):
 
 
 class ConcurrencyDetector:
-    """Full by our own account: what is in flight, relative to a capacity per endpoint."""
+    """Full by our own account: what is in flight, over the capacity of all endpoints."""
 
     def __init__(self, parameters: ConcurrencyParameters) -> None:
         self._parameters = parameters

@@ -196,7 +196,7 @@ class EndpointAttributeFilter:
     """Endpoints with a custom metric that compares well."""
 
     def __init__(self, parameters: AttributeFilterParameters) -> None:
-        self._attribute = parameters.attribute
+        self._attribute = parameters.attribute.partition("/")[0]  # files may name the producer after it
         self._compare = _OPERATORS[parameters.algorithm.threshold.operator]
         self._value = parameters.algorithm.threshold.value
         self._missing = parameters.on_missing == "Pass"
@@ -222,7 +222,7 @@ class ContextLengthAware:
     """Endpoints for a range of prompt lengths, by a label `min-max`: as a filter when enabled, as a scorer always.
 
     A narrow range that has room left fits best; no label fits moderately; a range that the prompt is outside of fits
-    the worse the farther away it is.
+    the worse the farther away it is (`fit`).
     """
 
     def __init__(self, parameters: RangeParameters) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from pointsman.epp.plugins.api import Conclusion, Context, Decider, HeaderChanges, Parameters, Picked, Results
+from pointsman.epp.plugins.deciders import AlwaysPrefillDecider, PrefixBasedDecider, PrefixBasedParameters
 from pointsman.epp.refusals import BadRequest, ResourceExhausted
 from pointsman.epp.request import Request
 
@@ -154,6 +155,59 @@ def stage_headers(*, prefill: Picked | None, encode: Picked | None) -> HeaderCha
     )
 
 
+class PdParameters(Parameters):
+    """What `pd-profile-handler` takes."""
+
+    threshold: int = Field(default=0, ge=0, description="Least uncached tokens for a remote prefill; 0: always.")
+    decode_profile: str = "decode"
+    prefill_profile: str = "prefill"
+    decider_plugin_name: str = ""
+    primary_port: int = Field(default=0, ge=0, le=65_535)
+    prefix_plugin_type: str = ""
+    prefix_plugin_name: str = ""
+    hash_block_size: int = 0
+
+
+class PdProfileHandler(DisaggProfileHandler):
+    """Decode here, prefill elsewhere from a threshold on (KServe still writes it)."""
+
+    def __init__(self, parameters: PdParameters, *, context: Context) -> None:
+        profiles = StageProfiles(decode=parameters.decode_profile, prefill=parameters.prefill_profile, encode="")
+        deciders = Deciders(prefill=parameters.decider_plugin_name)
+        super().__init__(DisaggParameters(profiles=profiles, deciders=deciders), context=context)
+        self._port = parameters.primary_port
+        self.consumes: Sequence[Any] = ()
+        if not parameters.decider_plugin_name:
+            self._prefill_decider = AlwaysPrefillDecider()
+            if parameters.threshold:
+                decider = PrefixBasedDecider(PrefixBasedParameters(non_cached_tokens=parameters.threshold))
+                self._prefill_decider, self.consumes = decider, decider.consumes
+
+    @staticmethod
+    def references(parameters: PdParameters) -> Sequence[str]:  # type: ignore[override] # each handler has its own
+        """Return the decider, if one is named."""
+        return [parameters.decider_plugin_name] if parameters.decider_plugin_name else []
+
+    def conclude(self, request: Request, results: Results) -> Conclusion:
+        """Decode serves, through the sidecar's port where ranks are behind one."""
+        found = super().conclude(request, results)
+        picked = results[found.primary]
+        assert picked is not None
+        return Conclusion(primary=found.primary, target=at_port(picked, self._port)) if self._port else found
+
+    def before_send(self, request: Request, results: Results, primary: str) -> HeaderChanges:
+        """Name the prefill endpoint, and the rank where there is one."""
+        changes, picked = super().before_send(request, results, primary), results[primary]
+        if not self._port or picked is None:
+            return changes
+        return HeaderChanges(set=[*changes.set, (RANK_HEADER, picked.first.target)], remove=changes.remove)
+
+
+def at_port(picked: Picked, port: int) -> str:
+    """Return the picked endpoint's address at another port."""
+    return f"{picked.first.target.rpartition(':')[0]}:{port}"
+
+
 class StageHeadersParameters(Parameters):
     """What `disagg-headers-handler` takes."""
 
@@ -191,8 +245,7 @@ class DataParallelProfileHandler(SingleProfileHandler):
         primary = super().conclude(request, results).primary
         picked = results[primary]
         assert picked is not None
-        host = picked.first.target.rpartition(":")[0]
-        return Conclusion(primary=primary, target=f"{host}:{self._port}")
+        return Conclusion(primary=primary, target=at_port(picked, self._port))
 
     def before_send(self, _request: Request, results: Results, primary: str) -> HeaderChanges:
         """Name the rank."""

@@ -21,7 +21,7 @@ def least_is_best(values: Sequence[float]) -> list[float]:
 
 
 class QueueScorer:
-    """The shorter the queue, the better."""
+    """The shorter the queue, the better: (max − waiting) / (max − min), 1 for all when they are equal."""
 
     def score(self, _request: Request, endpoints: Endpoints) -> Sequence[float]:
         """Compare the waiting requests."""
@@ -29,7 +29,7 @@ class QueueScorer:
 
 
 class RunningRequestsScorer:
-    """The fewer requests run, the better."""
+    """The fewer requests run, the better: (max − running) / (max − min), 1 for all when they are equal."""
 
     def score(self, _request: Request, endpoints: Endpoints) -> Sequence[float]:
         """Compare the running requests."""
@@ -37,7 +37,7 @@ class RunningRequestsScorer:
 
 
 class KvCacheUtilizationScorer:
-    """The emptier the KV cache, the better."""
+    """The emptier the KV cache, the better: 1 − usage."""
 
     def score(self, _request: Request, endpoints: Endpoints) -> Sequence[float]:
         """Return what is free."""
@@ -51,7 +51,7 @@ class LoadAwareParameters(Parameters):
 
 
 class LoadAwareScorer:
-    """Half of a score, less the fuller the queue is; meant to be outvoted by affinity."""
+    """Half of a score, less with a queue: 0.5 · (1 − min(waiting, threshold) / threshold)."""
 
     def __init__(self, parameters: LoadAwareParameters) -> None:
         self._threshold = parameters.threshold
@@ -72,7 +72,7 @@ class ActiveRequestParameters(Parameters):
 
 
 class ActiveRequestScorer:
-    """The fewer of our requests are in flight, the better; idle ones are all equal."""
+    """The fewer of our requests are in flight, the better: 1 when idle, else (max − n) / max · maxBusyScore."""
 
     def __init__(self, parameters: ActiveRequestParameters) -> None:
         self._idle = parameters.idle_threshold
@@ -94,7 +94,7 @@ class TokenLoadParameters(Parameters):
 
 
 class TokenLoadScorer:
-    """The fewer prompt tokens an endpoint still has to compute, this request's included, the better."""
+    """The fewer tokens are to be computed, with this request's, the better: 1 − min(tokens, threshold) / threshold."""
 
     def __init__(self, parameters: TokenLoadParameters) -> None:
         self._threshold = parameters.queue_threshold_tokens
@@ -161,7 +161,7 @@ class EndpointAttributeScorer:
     """A custom metric on a scale."""
 
     def __init__(self, parameters: AttributeScorerParameters) -> None:
-        self._key = parameters.attribute_key
+        self._key = parameters.attribute_key.partition("/")[0]  # files may name the producer after it
         self._lower = parameters.algorithm.type == "linear_lower_is_better"
         self._range = parameters.algorithm.normalization.fixed_range
 

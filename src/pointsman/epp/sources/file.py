@@ -195,12 +195,14 @@ class FileSource:
         *,
         use: Callable[[Listing, tuple[Endpoint, ...]], None],
         failed: Callable[[], None],
+        watch: bool = True,
         lookup: Lookup = look_up,
         lookup_seconds: float = _LOOKUP_SECONDS,
     ) -> None:
         self._path = path
         self._use = use
         self._failed = failed
+        self._watch = watch
         self._lookup = lookup
         self._lookup_seconds = lookup_seconds
         self._listing = Listing()
@@ -220,9 +222,10 @@ class FileSource:
         await self._take(parse_listing(text, name=str(self._path)))
 
     async def run(self) -> None:
-        """Follow the file and the names, until cancelled."""
+        """Follow the file, where that is wanted, and the names; until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_file())
+            if self._watch:
+                tasks.create_task(self._follow_file())
             tasks.create_task(self._follow_names())
 
     async def _follow_file(self) -> None:

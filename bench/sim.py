@@ -1,0 +1,140 @@
+"""The simulator beside a bare uvicorn handler, in one run: CPU per request and per token, pacing, memory, virtual time.
+
+    python -m bench sim [--seconds 6] [--streams 1000]
+
+Ratios are what counts: both servers run on the same machine within the same minute, each alone with its load.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+
+from bench import wrk
+from bench.parts import Part
+from pointsman.local.ports import any_free, free_from
+from pointsman.sim.engine import EngineConfig, Work
+from pointsman.sim.latency import StepModel
+from pointsman.sim.steps import StepEngine
+
+_SCRIPT = """
+wrk.method = "POST"
+wrk.path = "/v1/chat/completions"
+wrk.body = [==[%s]==]
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format('\\nRESULT {"requests": %%d, "seconds": %%f, "p50": %%f, "p99": %%f, "errors": %%d}\\n',
+    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    e.connect + e.read + e.write + e.status + e.timeout))
+end
+"""
+FAST = ("--max-num-seqs", "256", "--max-model-len", "65536")
+PACED = ("--max-num-seqs", "4000", "--time-to-first-token", "200ms", "--inter-token-latency", "20ms")
+
+
+class Bench:
+    """One run; parts start for one measurement and end with it."""
+
+    def __init__(self, folder: Path, *, seconds: float) -> None:
+        self.folder = folder
+        self.seconds = seconds
+
+    def start(self, kind: str, flags: Sequence[str]) -> tuple[Part, int, float]:
+        """Return a server that answers, its port, and how long that took."""
+        port = next(free_from(23000)) if "--pods" in flags else any_free()
+        ours = [sys.executable, "-m", "pointsman", "sim", "--model", "m", "--host", "127.0.0.1", "--port", str(port)]
+        command = [*ours, *flags] if kind == "pointsman" else [sys.executable, "-m", "bench.sim_baseline", str(port)]
+        began = time.monotonic()
+        part = Part(command, log=self.folder / f"{kind}.log")
+        while True:
+            part.check()
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/health")
+            except httpx.TransportError:
+                time.sleep(0.01)
+            else:
+                return part, port, time.monotonic() - began
+
+    def whole(self, kind: str, *, size: int) -> tuple[float, wrk.Load]:
+        """Return the CPU microseconds per request that is not streamed."""
+        part, port, _ = self.start(kind, FAST)
+        message = {"role": "user", "content": ("The points are set before the train. " * (size // 36 + 1))[:size]}
+        body = json.dumps({"model": "m", "messages": [message], "max_tokens": 16, "ignore_eos": True})
+        script = self.folder / f"whole-{size}.lua"
+        script.write_text(_SCRIPT % body)
+        before = part.cpu()
+        load = wrk.run(f"http://127.0.0.1:{port}", script=script, seconds=self.seconds, connections=64)
+        used = part.cpu() - before
+        part.end()
+        return used / load.requests * 1e6, load
+
+    def streams(self, kind: str, *, count: int) -> dict[str, float]:
+        """Return what many paced streams saw, and the CPU microseconds per token."""
+        part, port, _ = self.start(kind, PACED)
+        command = [sys.executable, "-m", "bench.sim_streams", str(port), str(count), f"{self.seconds + 2:g}", "400"]
+        before = part.cpu()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        used = part.cpu() - before
+        part.end()
+        seen: dict[str, float] = json.loads(done.stdout)
+        return {**seen, "cpu": used / seen["events"] * 1e6}
+
+
+def resident(part: Part) -> float:
+    """Return its memory in MB."""
+    return int(Path(f"/proc/{part.pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
+def virtual(engines: int, *, tokens: int = 400_000) -> float:
+    """Return the simulated output tokens per second of CPU time, which is wall time on a machine that has it."""
+    model = StepModel(base=0.013, prefill_token=40e-6, decode_seq=11e-6, context_token=0.095e-6)
+    fleet = [StepEngine(EngineConfig(max_num_seqs=128, blocks=30_000), latency=model) for _ in range(engines)]
+    each = tokens // 400
+    works = [Work(str(i), 300 + i % 700, 400) for i in range(each)]
+    began, at, turn = time.process_time(), 0.0, 0
+    for work in works:
+        at += 0.05 / engines
+        engine = fleet[turn := (turn + 1) % engines]
+        engine.advance(at)
+        engine.submit(work, now=at)
+    for engine in fleet:
+        while (wake := engine.next_wake) is not None:
+            engine.advance(wake + 10.0)
+    return each * 400 / (time.process_time() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--streams", type=int, nargs="*", default=[1000, 2000])
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), seconds=chosen.seconds)
+        print("| test | pointsman sim | bare uvicorn | ratio |\n|---|---|---|---|")
+        for size in (20, 16384):
+            ours, load = bench.whole("pointsman", size=size)
+            theirs, _ = bench.whole("uvicorn", size=size)
+            shown = f"{ours:.0f} µs CPU/request, p99 {load.p99:.1f} ms, {load.errors} errors"
+            print(f"| not streamed, {size} B prompt | {shown} | {theirs:.0f} µs | {ours / theirs:.2f} |")
+        for count in chosen.streams:
+            mine, other = bench.streams("pointsman", count=count), bench.streams("uvicorn", count=count)
+            shown, beside = (
+                f"mean {s['mean']:.2f}, p99 {s['p99']:.1f} ms; {s['cpu']:.1f} µs CPU/token" for s in (mine, other)
+            )
+            print(f"| {count} streams, 20 ms | {shown} | {beside} | {mine['cpu'] / other['cpu']:.2f} |")
+        for pods in (1, 100):
+            part, _, ready = bench.start("pointsman", ["--pods", str(pods)])
+            print(f"| {pods} pods, idle | {resident(part):.0f} MB, ready in {ready:.2f} s | | |")
+            part.end()
+    one, many = virtual(8), virtual(64)
+    print(f"| virtual time, 8 engines → 64 | {one / 1e6:.2f} → {many / 1e6:.2f} M tokens/s | | {many / one:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

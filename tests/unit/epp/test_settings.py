@@ -1,0 +1,53 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pointsman.core.errors import UserError
+from pointsman.epp.settings import Settings, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        pytest.param({"grpc_port": 70_000}, "--grpc-port 70000 is not a port", id="port"),
+        pytest.param({"metrics_port": 9002}, "must differ", id="same port twice"),
+        pytest.param({"enable_cert_reload": True}, "--enable-cert-reload watches --cert-path", id="reload of nothing"),
+        pytest.param({"config_file": Path("a"), "config_text": "b"}, "exclude each other", id="two configurations"),
+        pytest.param({"pool_name": "p"}, "--pool-name needs Kubernetes", id="no cluster"),
+        pytest.param({"metrics_client_ca_file": Path("a")}, "name --metrics-cert-dir too", id="authority without TLS"),
+        pytest.param(
+            {"lora_info_metric": "x"}, "--lora-info-metric is gone: name the metric in engineConfigs", id="gone"
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_flag(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        Settings(**settings).check()
+    assert sentence in str(error.value)
+
+
+def test_defaults_are_fine_and_nothing_is_in_vain() -> None:
+    Settings().check()
+    assert Settings().without_effect() == []
+
+
+def test_flags_that_change_nothing_are_named() -> None:
+    assert Settings(ha_enable_leader_election=True, tracing=False, explain=True).without_effect() == [
+        "--ha-enable-leader-election",
+        "--tracing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4MiB", 4 << 20), ("10MB", 10**7), ("64Ki", 65_536), ("1000", 1000), ("2k", 2000), ("1G", 10**9)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_quantity(text, flag="--max-body") == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "10X", "MiB", "1.5Mi"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UserError, match="--max-body"):
+        parse_quantity(text, flag="--max-body")

@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of this folder on one worker."""
     for item in items:

@@ -96,13 +96,8 @@ def kube_proxy(places: Places) -> dict[str, Any]:
     }
 
 
-def coredns() -> list[dict[str, Any]]:
-    """Return CoreDNS as a Deployment behind the cluster's DNS address."""
-    name = {"name": "coredns", "namespace": "kube-system"}
-    labels = {"k8s-app": "kube-dns"}
-    rbac = "rbac.authorization.k8s.io"
-    # The answer "no such name" for the rest needs a server of its own: the template runs before the kubernetes plugin.
-    corefile = """cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {
+# "No such name" for everything else needs a server of its own: the template plugin runs before the kubernetes plugin.
+COREFILE = """cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {
     errors
     kubernetes cluster.local in-addr.arpa ip6.arpa {
         pods insecure
@@ -117,6 +112,42 @@ def coredns() -> list[dict[str, Any]]:
     }
 }
 """
+RBAC = "rbac.authorization.k8s.io"
+
+
+def coredns() -> list[dict[str, Any]]:
+    """Return CoreDNS as a Deployment behind the cluster's DNS address, with what its account may read."""
+    name = {"name": "coredns", "namespace": "kube-system"}
+    role = {"name": "system:coredns"}
+    labels = {"k8s-app": "kube-dns"}
+    verbs = ["list", "watch"]
+    rules = [
+        {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": verbs},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs},
+    ]
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", **role}
+    subjects = [{"kind": "ServiceAccount", **name}]
+    template = {"metadata": {"labels": labels}, "spec": _coredns_pod()}
+    deployment = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    ports = [{"name": proto.lower(), "port": 53, "protocol": proto} for proto in ("UDP", "TCP")]
+    service = {"clusterIP": DNS, "selector": labels, "ports": ports}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name},
+        {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": role, "rules": rules},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": role,
+            "roleRef": reference,
+            "subjects": subjects,
+        },
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": {"Corefile": COREFILE}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {**name, "labels": labels}, "spec": deployment},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {**name, "name": "kube-dns"}, "spec": service},
+    ]
+
+
+def _coredns_pod() -> dict[str, Any]:
     container = {
         "name": "coredns",
         "image": COREDNS,
@@ -125,46 +156,13 @@ def coredns() -> list[dict[str, Any]]:
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
         "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns", "readOnly": True}],
     }
-    pod = {
+    return {
         "serviceAccountName": "coredns",
         "dnsPolicy": "Default",
         "terminationGracePeriodSeconds": 1,
         "containers": [container],
         "volumes": [{"name": "config", "configMap": {"name": "coredns"}}],
     }
-    read = [
-        {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-    ]
-    ports = [{"name": proto.lower(), "port": 53, "protocol": proto} for proto in ("UDP", "TCP")]
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name},
-        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": "system:coredns"}, "rules": read},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system:coredns"},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:coredns"},
-            "subjects": [{"kind": "ServiceAccount", **name}],
-        },
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": {"Corefile": corefile}},
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {**name, "labels": labels},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "kube-dns", "namespace": "kube-system"},
-            "spec": {"clusterIP": DNS, "selector": labels, "ports": ports},
-        },
-    ]
 
 
 def kubeconfig(places: Places, user: str, *, server: str) -> dict[str, Any]:

@@ -126,19 +126,17 @@ class Runtime:
 
     async def settled(self) -> None:
         """Wait until every cache has its first list."""
-        for reflector in tuple(self._reflectors.values()):
+        for reflector in self._reflectors.values():
             await reflector.settled.wait()
 
     async def _run(self) -> None:
-        if any(kind.custom for kind in self._reflectors):
-            definitions = self._reflectors.get(CUSTOM_RESOURCE_DEFINITION) or self._reflect(
-                Source(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
-            )
-            definitions.subscribe(self._definition)
+        definitions = self._definitions()
         try:
             async with asyncio.TaskGroup() as group:
                 for reflector in self._reflectors.values():
                     group.create_task(reflector.run())
+                if definitions is not None:
+                    group.create_task(definitions.run())
                 group.create_task(self.events.run())
                 group.create_task(self._lead())
         finally:
@@ -173,6 +171,18 @@ class Runtime:
         elif known.source != source:
             raise ValueError(f"{source.kind} is already watched as {known.source}: one cache per kind, so one selector")
         return known
+
+    def _definitions(self) -> Reflector | None:
+        """Return a reflector of definitions if a kind depends on one.
+
+        It is a courtesy and not among the caches: without the permission for it nothing is unready.
+        """
+        if not any(kind.custom for kind in self._reflectors):
+            return None
+        source = Source(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
+        reflector = Reflector(self._reader, source=source, store=Store(source.kind), stall=self._stall, rng=self._rng)
+        reflector.subscribe(self._definition)
+        return reflector
 
     def _definition(self, change: Change) -> None:
         for side in change.sides[-1:]:

@@ -19,7 +19,10 @@ from typing import Any
 
 import msgspec
 
+from pointsman.core.logs import get_logger
 from pointsman.kube.kinds import Key, Kind, Object
+
+log = get_logger(__name__)
 
 
 class Reference(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +132,7 @@ class Store:
 
     def __init__(self, kind: Kind, *, indexes: Mapping[str, Index] | None = None) -> None:
         self.kind = kind
-        self._rules = {**DEFAULT_INDEXES, **(indexes or {})}
+        self._rules = {name: _guarded(name, rule) for name, rule in {**DEFAULT_INDEXES, **(indexes or {})}.items()}
         self._entries: dict[Key, Entry] = {}
         # Most values of most indexes have one key (a uid has exactly one); a set for it would be ten times too large.
         self._indexes: dict[str, dict[str, Key | set[Key]]] = {name: {} for name in self._rules}
@@ -148,10 +151,10 @@ class Store:
         """Add an index, over what is there and what comes; the same name twice is the same index."""
         if name in self._rules:
             return
-        self._rules[name] = rule
+        self._rules[name] = _guarded(name, rule)
         self._indexes[name] = {}
         for item in self._entries.values():
-            for value in rule(item):
+            for value in self._rules[name](item):
                 _enter(self._indexes[name], value, item.key)
 
     def get(self, key: Key) -> Entry | None:
@@ -230,6 +233,19 @@ class Store:
         for name, rule in self._rules.items():
             for value in rule(item):
                 _leave(self._indexes[name], value, item.key)
+
+
+def _guarded(name: str, rule: Index) -> Index:
+    """Return the rule such that an object it did not expect is in none of its lists, instead of ending the cache."""
+
+    def index(item: Entry) -> Iterable[str]:
+        try:
+            return tuple(rule(item))
+        except Exception:
+            log.exception("index rule failed", index=name, kind=str(item.kind), key=str(item.key))
+            return ()
+
+    return index
 
 
 def _enter(index: dict[str, Key | set[Key]], value: str, key: Key) -> None:

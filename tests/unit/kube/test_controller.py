@@ -228,6 +228,23 @@ async def test_referred_objects_lead_to_those_who_name_them() -> None:
     assert sorted(key for key, _ in calls) == ["a/x", "a/y"]
 
 
+async def test_a_mapping_that_fails_leads_to_a_look_at_everything() -> None:
+    def broken(item: Entry, view: View) -> list[Key]:
+        raise KeyError("spec")
+
+    calls, reconcile = noting()
+    watch = Watch(Source(SECRET), broken)
+    scene = Scene(reconcile, watches=(watch,))
+    for name in "xy":
+        scene.stores[WIDGET].put(item(WIDGET, name, 1))
+    async with scene.running():
+        await asyncio.sleep(1)
+        calls.clear()
+        scene.change(item(SECRET, "s", 2), watch=watch)
+        await asyncio.sleep(1)
+    assert sorted(key for key, _ in calls) == ["a/x", "a/y"]
+
+
 async def test_a_deleted_object_is_reconciled_once_more_and_forgotten() -> None:
     def fail(count: int) -> None:
         if count < 4:

@@ -102,6 +102,13 @@ def test_an_index_added_later_covers_what_is_there() -> None:
     assert [item.key.name for item in store.find("app", "one")] == ["x"]
 
 
+def test_a_rule_that_fails_on_an_object_leaves_it_out_and_the_cache_alive() -> None:
+    store = Store(CONFIGMAP, indexes={"size": lambda item: [str(item.read()["data"]["size"])]})
+    assert store.put(make("x", 1)) is not None
+    assert Key("a", "x") in store
+    assert store.drop(make("x", 2)) is not None
+
+
 def test_clear_empties_the_indexes_too() -> None:
     store = Store(CONFIGMAP)
     store.put(make("x", 1))

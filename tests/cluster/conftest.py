@@ -6,7 +6,6 @@ is no control plane and none can be made, they are skipped with one line that sa
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 from tests.cluster.assets import Missing, find
@@ -16,16 +15,12 @@ from tests.cluster.widgets import release_widgets
 
 from pointsman.kube import Client, Key, Kind, connect
 
-HERE = Path(__file__).parent
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of this folder on one worker."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep the tests of this folder on one worker; later than this, xdist has read the groups."""
+    item.add_marker(pytest.mark.xdist_group("cluster"))
 
 
 @pytest.fixture(scope="session")

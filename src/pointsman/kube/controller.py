@@ -125,7 +125,7 @@ class Work:
             try:
                 keys = {key for side in change.sides for key in watch.to(side, self._view)}
             except Exception:
-                # An object that the mapping did not expect must not end the cache; looking at all of ours is never wrong
+                # An object that the mapping did not expect must not end the cache; a look at all of ours is no mistake.
                 log.exception("mapping failed", controller=self.controller.name, object=str(change.sides[-1].key))
                 keys = {item.key for item in self._view.entries(self.controller.source.kind)}
             for key in keys:

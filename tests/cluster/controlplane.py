@@ -37,6 +37,7 @@ class ControlPlane:
         self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self.tokens = {user: secrets.token_hex(16) for user in ("admin", "visitor")}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._guard: subprocess.Popen[bytes] | None = None
         # Probes only: the controllers sign their own certificates.
         self._context = ssl._create_unverified_context()
 
@@ -118,6 +119,7 @@ class ControlPlane:
         process = self._processes.pop(name)
         process.kill()
         process.wait()
+        self._record()
 
     def pause(self, name: str) -> None:
         """Stop a process without ending it: its connections stay open and silent."""
@@ -137,6 +139,9 @@ class ControlPlane:
                 process.kill()
                 process.wait()
         self._processes.clear()
+        self._record()
+        if self._guard is not None:
+            self._guard.communicate()
 
     def kubeconfig(self, user: str, *, server: str = "") -> Path:
         """Write and return a kubeconfig of a user, for another address if one is given."""
@@ -235,6 +240,18 @@ class ControlPlane:
                 start_new_session=True,
                 env={"HOME": str(self.directory), "PATH": os.environ.get("PATH", "")},
             )
+
+        if self._guard is None:
+            # Ends the processes when ours ends without `stop`, killed or not: the pipe closes either way.
+            script = "read line; kill -9 $(cat pids) 2>/dev/null"
+            self._guard = subprocess.Popen(
+                ["sh", "-c", script], stdin=subprocess.PIPE, cwd=self.directory, start_new_session=True
+            )
+        self._record()
+
+    def _record(self) -> None:
+        pids = [str(process.pid) for process in self._processes.values()]
+        (self.directory / "pids").write_text(" ".join(pids))
 
     def _wait(self, name: str, url: str) -> None:
         deadline = time.monotonic() + PATIENCE

@@ -37,7 +37,8 @@ from pointsman.render.listeners import listener, routes
 
 REPLICAS = 4
 _METRICS = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"
-# What the grpcio picker does: least in flight, ties at random, one more endpoint for a retry.
+# What the grpcio picker does, and no more: least in flight, ties at random, one more endpoint for a retry; bodies are
+# passed on unread, nobody is scraped.
 SAME_PICK = """\
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -48,6 +49,8 @@ plugins:
 schedulingProfiles:
 - name: default
   plugins: [{pluginRef: active-request-scorer}]
+requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
+dataLayer: {injectDefaults: false}
 """
 
 

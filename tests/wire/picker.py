@@ -56,17 +56,24 @@ class RunningPicker:
 
 
 @contextlib.contextmanager
-def running_picker(folder: Path, *flags: str, tls: bool = False, drain: str = "0s") -> Iterator[RunningPicker]:
+def running_picker(
+    folder: Path,
+    *flags: str,
+    tls: bool = False,
+    drain: str = "0s",
+    config: str = CONFIG,
+    endpoints: str = ENDPOINTS,
+) -> Iterator[RunningPicker]:
     """Run a picker and stop it; its log is in the folder."""
-    (folder / "endpoints.yaml").write_text(ENDPOINTS)
-    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "endpoints.yaml").write_text(endpoints)
+    (folder / "config.yaml").write_text(config)
     certificate = _write_certificate(folder) if tls else b""
     ports = (any_free(), any_free(), any_free())
     names = ("--grpc-port", "--grpc-health-port", "--metrics-port")
     command = [sys.executable, "-m", "pointsman", "epp", "--host", "127.0.0.1", f"--drain-timeout={drain}"]
     command += [f"{name}={port}" for name, port in zip(names, ports, strict=True)]
     command += [f"--secure-serving={str(tls).lower()}", f"--endpoints-file={folder / 'endpoints.yaml'}", *flags]
-    command += [f"--config-file={folder / 'config.yaml'}"]
+    command += [f"--config-file={folder / 'config.yaml'}"] if config else []
     command += [f"--cert-path={folder}"] if tls else []
     with (folder / "epp.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})

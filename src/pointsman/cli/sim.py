@@ -8,11 +8,14 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from pointsman.sim import rpc
 
 sim = App(
     name="sim",
@@ -42,7 +45,7 @@ def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
     gc.freeze()  # what is loaded by now stays; looking at it again and again would only cost time
     gc.set_threshold(20_000, 20, 20)
     with asyncio.Runner(loop_factory=new_loop()) as runner:
-        runner.run(run(read.settings))
+        runner.run(run(read.settings, http2=speak_grpc))
     return 0
 
 
@@ -75,6 +78,13 @@ def fit(run: Path, *, out: Path | None = None, model: Path | None = None) -> int
         else:
             out.write_text(text)
     return 0
+
+
+def speak_grpc(methods: "Mapping[str, Callable[[rpc.Push], rpc.Call]]") -> asyncio.Protocol:
+    """Return the protocol of an HTTP/2 connection."""
+    from pointsman.cli.sim_grpc import protocol
+
+    return protocol(methods)
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -201,6 +201,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._deaf = False  # we discard input: a fault was found, or the last request was read
+        self._unread = True  # nothing was received so far
         self._paused = False
         self._dispatching = False
         self._task: asyncio.Task[None] | None = None
@@ -225,6 +226,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        if self._unread and self.listener.http2 is not None and data.startswith(b"PRI "):
+            self._hand_over(data)
+            return
+        self._unread = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -232,6 +237,16 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(400, "this is not HTTP/1.1")
         self._dispatch()
+
+    def _hand_over(self, data: bytes) -> None:
+        """Leave the connection to HTTP/2, whose preface its first bytes are."""
+        assert self.listener.http2 is not None
+        transport, self.transport = cast("asyncio.Transport", self.transport), None
+        self.server.connections.discard(self)
+        successor = self.listener.http2()
+        transport.set_protocol(successor)
+        successor.connection_made(transport)
+        successor.data_received(data)
 
     # httptools
 
@@ -453,6 +468,7 @@ class Listener:
         self.handler = handler
         self.fault = fault
         self.limits = limits
+        self.http2: Callable[[], asyncio.Protocol] | None = None  # takes over connections that open with its preface
         self.draining = False
         self.port = 0
         self._bound: asyncio.Server | None = None

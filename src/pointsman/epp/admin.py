@@ -4,7 +4,8 @@ Metrics are made into text when someone asks, so a request costs nothing extra h
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,8 +18,10 @@ from pointsman.epp.health import Health
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
+from pointsman.epp.plugins.handlers import DisaggProfileHandler
 from pointsman.epp.plugins.prefixes import ApproxPrefixCacheProducer
 from pointsman.epp.pool import Member
+from pointsman.epp.tracing import Tracer
 
 _INDEX: Labels = ("plugin_name", "plugin_type")
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -30,14 +33,15 @@ class Admin:
     def __init__(self, *, director: Director, health: Health, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._director = director
         self._clock = clock
-        self._routes: dict[str, Callable[[Request], Response]] = {
-            "/metrics": lambda _: Response(200, metrics.render(), _TEXT),
+        self._metrics = metrics
+        self._routes: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
+            "/metrics": lambda _: self._page(),
             "/debug/endpoints": lambda _: _json({"endpoints": [self._endpoint(m) for m in director.pool.members]}),
             "/debug/decisions": self._decisions,
             "/healthz": lambda _: _health(health),
         }
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: Request) -> Response | Awaitable[Response]:
         """Answer one request."""
         route = self._routes.get(request.path)
         if route is None:
@@ -46,6 +50,9 @@ class Admin:
         if request.method not in {"GET", "HEAD"}:
             return Response(405, b"only GET is answered here\n", _TEXT)
         return route(request)
+
+    async def _page(self) -> Response:
+        return Response(200, await self._metrics.render_aside(), _TEXT)
 
     def _endpoint(self, member: Member) -> dict[str, Any]:
         metrics, view = member.metrics, member.view
@@ -78,8 +85,12 @@ class Admin:
         }
 
     def _decisions(self, request: Request) -> Response:
-        wanted = parse_qs(request.query.decode("ascii", "replace")).get("id", [""])[0]
-        return _json({"decisions": [record.to_json() for record in self._director.records.find(wanted)]})
+        query = parse_qs(request.query.decode("ascii", "replace"))
+        wanted, last = query.get("id", [""])[0], query.get("last", [""])[0]
+        if last and not last.isdecimal():
+            return Response(400, f"last={last} is not a number of decisions\n".encode(), _TEXT)
+        found = self._director.records.find(wanted, last=int(last) if last else None)
+        return _json({"decisions": [record.to_json() for record in found]})
 
 
 def _health(health: Health) -> Response:
@@ -109,6 +120,17 @@ def plugin_families(meters: Meters, *, made: Callable[[], Mapping[str, Made]]) -
         lambda: {(one.point, one.type, one.name): one.errors for one in meters},
     )
 
+    decision: Labels = ("model_name", "decision_type")
+    yield Gauge(
+        names("llm_d_epp_disagg_decision_total", decision, ("llm_d_epp_pd_decision_total", decision)),
+        "Requests by the stages that ran for them.",
+        read=lambda: dict(
+            chain.from_iterable(
+                one.plugin.decisions.items() for one in made().values() if isinstance(one.plugin, DisaggProfileHandler)
+            )
+        ),
+        kind="counter",
+    )
     olds = ((f"{prefix}_prefix_indexer_size", _INDEX) for prefix in ("llm_d_router_epp", "inference_extension"))
     yield Gauge(
         names("llm_d_epp_prefix_indexer_size", _INDEX, *olds),
@@ -155,6 +177,16 @@ def configuration_family(configuration: ConfigFollower) -> Family:
         "New versions of the configuration file, by what became of them.",
         ("result",),
         lambda: {("used",): configuration.reloads, ("refused",): configuration.rejected},
+    )
+
+
+def span_family(tracer: Tracer) -> Family:
+    """Return what became of spans."""
+    return _counter(
+        "pointsman_spans_total",
+        "Spans by what became of them.",
+        ("result",),
+        lambda: {("exported",): tracer.exported, ("dropped",): tracer.dropped},
     )
 
 

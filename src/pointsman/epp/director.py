@@ -20,6 +20,7 @@ from pointsman.epp.records import Record, Records
 from pointsman.epp.refusals import BadRequest, Refusal, no_candidates, no_pods
 from pointsman.epp.request import Decision, Needs, Request
 from pointsman.epp.scheduler import Outcome, Scheduler
+from pointsman.epp.tracing import TRACEPARENT
 
 OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 FAIRNESS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
@@ -126,7 +127,11 @@ class Director:
                 decision, reservation = self._draw(request, candidates)
             else:
                 request, decision, reservation = self._decide(request, candidates)
-            reservation.meter = self._books.picked(request, decision.members[0].view, since=since)
+            meter = self._books.picked(request, decision.members[0].view, since=since)
+            reservation.meter = meter
+            if meter.span is not None:
+                carried = (*decision.set_headers, (TRACEPARENT, meter.span.traceparent))
+                decision = msgspec.structs.replace(decision, set_headers=carried)
             return decision, reservation
         except Refusal as refusal:
             self.refused(request, refusal, since=since)

@@ -30,10 +30,15 @@ class Status(enum.IntEnum):
     OK = 0
     CANCELLED = 1
     INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
+    ABORTED = 10
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 class Failure(Exception):
@@ -173,8 +178,13 @@ class ServerStream:
         self.call.closed()
 
     def push(self, message: bytes) -> None:
-        """Send a message of the call's own accord."""
-        self._connection.push(lambda: self._reply((message,)))
+        """Send a message of the call's own accord; the last one if the call has finished by then."""
+        self._connection.push(lambda: self._push(message))
+
+    def _push(self, message: bytes) -> None:
+        self._reply((message,))
+        if self.call.finished:
+            self.fail(Status.OK, "")
 
     def fail(self, status: Status, message: str) -> None:
         """End the stream with a status."""

@@ -8,6 +8,7 @@ Families of parts that are not there yet (flow control, latency prediction, prec
 metric that is always zero is a lie. What the pool and the scrapers know is in `metrics_pool`.
 """
 
+import asyncio
 from collections.abc import Iterable
 
 from pointsman.epp.metrics_families import Counter, Family, Gauge, Histogram, Labels, Limited, Name, names
@@ -32,6 +33,7 @@ _ATTEMPT: Labels = ("status", "target_model_name", "endpoint_name", "namespace",
 _OLD_ATTEMPT: Labels = ("status", "target_model_name", "pod_name=endpoint_name", "namespace", "port")
 _MOST_VALUES = 1000
 _MOST_ROWS = 4096
+_LINES_AT_ONCE = 1000
 
 
 def _request(new: str, old: str, *, labels: Labels = _REQUEST, old_labels: Labels = _MODELS) -> tuple[Name, ...]:
@@ -192,8 +194,21 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return the page."""
+        return "".join(self._lines()).encode()
+
+    async def render_aside(self) -> bytes:
+        """Return the page, letting requests through while it is written: with many models it is long."""
+        lines: list[str] = []
+        for line in self._lines():
+            lines.append(line)
+            if len(lines) % _LINES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return "".join(lines).encode()
+
+    def _lines(self) -> Iterable[str]:
         ours = [family for family in vars(self).values() if isinstance(family, Counter | Gauge | Histogram)]
-        return "".join([line for family in (*ours, *self._more) for line in family.render()]).encode()
+        for family in (*ours, *self._more):
+            yield from family.render()
 
 
 class Row:

@@ -125,7 +125,7 @@ class Histogram:
         """Return the lines."""
         for name in self._names:
             yield f"# HELP {name.name} {self._help}\n# TYPE {name.name} histogram\n"
-            for key, cell in self._seen_as(name).items():
+            for key, cell in list(self._seen_as(name).items()):  # it may grow while the page is written
                 if any(cell.counts):  # a cell may have been made ahead of its first value
                     yield from self._lines(name, key, cell)
 
@@ -185,7 +185,7 @@ def _render_numbers(every: tuple[Name, ...], text: str, kind: str, cells: Mappin
             for key, value in cells.items():
                 short = tuple([key[at] for at in name.columns])
                 sums[short] = sums.get(short, 0) + value
-        for key, value in sums.items():
+        for key, value in list(sums.items()):  # it may grow while the page is written
             labels = _labels(name.labels, key)
             yield f"{name.name}{{{labels}}} {number(value)}\n" if labels else f"{name.name} {number(value)}\n"
 

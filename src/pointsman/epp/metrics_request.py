@@ -2,14 +2,17 @@
 
 It rides on the request's reservation, which hears of everything anyway, so the state machine of a stream knows nothing
 of metrics. A response is streamed when its body begins like server-sent events. Counted is what we saw, at the time
-when we saw it: from the pick to the end of the response, or of the stream when that comes first.
+when we saw it: from the pick to the end of the response, or of the stream when that comes first. The same rider writes
+the request's spans, where there is a tracer.
 """
 
+import time
 from collections.abc import Callable
 
 from pointsman.epp.metrics import Metrics, Row
 from pointsman.epp.plugins.api import PrefixMatches
 from pointsman.epp.request import Request
+from pointsman.epp.tracing import RequestSpan, Tracer
 from pointsman.epp.view import EndpointView
 
 _EVENTS = (b"data:", b"event", b"id:", b"retry", b":")
@@ -19,10 +22,12 @@ _BYTES_PER_TOKEN = 4  # what an estimated token stands for
 class RequestMeter:
     """Counts one request."""
 
-    __slots__ = ("_began", "_bytes", "_clock", "_first", "_last", "_row", "_streaming", "_tokens")
+    __slots__ = ("_began", "_bytes", "_clock", "_first", "_last", "_row", "_status", "_streaming", "_tokens", "span")
 
-    def __init__(self, row: Row, *, clock: Callable[[], float], size: int) -> None:
+    def __init__(self, row: Row, *, clock: Callable[[], float], size: int, span: RequestSpan | None = None) -> None:
+        self.span = span
         self._row = row
+        self._status = 0
         self._clock = clock
         self._began = clock()
         self._first: float | None = None
@@ -34,6 +39,7 @@ class RequestMeter:
 
     def answered(self, status: int) -> None:
         """Take the status of the response."""
+        self._status = status
         if status != 200:
             self._row.failed("ModelServerError")
 
@@ -62,14 +68,17 @@ class RequestMeter:
         self._row.ended(seconds=seconds, size=self._bytes)
         if self._tokens:
             self._row.paced(seconds=seconds, output=self._tokens, first=self._first if self._streaming else None)
+        if self.span is not None:
+            self.span.ended(end=time.time_ns(), status=self._status)
 
 
 class Bookkeeper:
     """Opens the meters of requests, and counts those that get none."""
 
-    def __init__(self, metrics: Metrics, *, clock: Callable[[], float]) -> None:
+    def __init__(self, metrics: Metrics, *, clock: Callable[[], float], tracer: Tracer | None = None) -> None:
         self._metrics = metrics
         self._clock = clock
+        self._tracer = tracer
 
     def now(self) -> float:
         """Return the time, for `picked` and `refused`."""
@@ -89,7 +98,22 @@ class Bookkeeper:
                     ratio=found / value.total,
                     found_bytes=found * value.block_tokens * _BYTES_PER_TOKEN,
                 )
-        return RequestMeter(self._row(request), clock=self._clock, size=request.size)
+        span = self._begin_span(request, endpoint, since=since) if self._tracer is not None else None
+        return RequestMeter(self._row(request), clock=self._clock, size=request.size, span=span)
+
+    def _begin_span(self, request: Request, endpoint: EndpointView, *, since: float) -> RequestSpan | None:
+        assert self._tracer is not None
+        now = time.time_ns()
+        span = self._tracer.begin(request.headers, start=now - int((self._clock() - since) * 1e9))
+        if span is not None:
+            attributes: dict[str, str | int] = {
+                "gen_ai.request.model": request.model,
+                "llm_d.target_model": request.target_model,
+                "llm_d.request_id": request.id,
+                "llm_d.endpoint": endpoint.target,
+            }
+            span.picked(end=now, attributes=attributes)
+        return span
 
     def refused(self, request: Request, *, code: str, since: float) -> None:
         """Count a request that is answered by us."""

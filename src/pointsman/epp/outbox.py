@@ -75,7 +75,7 @@ class Outbox:
         self._on_end = on_end
         self._unsent = 0
         self._blocked: dict[int, Stream] = {}
-        self.frames: list[bytes] = []
+        self.frames: list[bytes | memoryview] = []
         self.window = DEFAULT_WINDOW
         self.peer_window = DEFAULT_WINDOW  # what a new stream starts with
         self.peer_frame = DEFAULT_FRAME
@@ -109,7 +109,7 @@ class Outbox:
             self.frames.append(HEADER.pack(size >> 16, size & 0xFFFF, 0, 0, stream.id) + head)
             self.frames.append(data)
         elif stream.open:
-            self._hold_back(stream, head + data)
+            self._send_in_parts(stream, head + data)
 
     def finish(self, stream: Stream, block: bytes = b"") -> None:
         """End the response, with trailers if there are any, after all that waits for a window."""
@@ -160,6 +160,22 @@ class Outbox:
             self._unsent -= sum(map(len, stream.pending))
             stream.pending = None
             del self._blocked[stream.id]
+
+    def _send_in_parts(self, stream: Stream, data: bytes) -> None:
+        """Cut data to the peer's frame size; what the windows do not let out waits."""
+        room = min(stream.window, self.window) if stream.pending is None else 0
+        size = len(data)
+        if size > room:
+            self._hold_back(stream, data)
+            return
+        stream.window -= size
+        self.window -= size
+        view, most = memoryview(data), self.peer_frame
+        for at in range(0, size, most):
+            part = view[at : at + most]
+            n = len(part)
+            self.frames.append(HEADER.pack(n >> 16, n & 0xFFFF, 0, 0, stream.id))
+            self.frames.append(part)
 
     def _hold_back(self, stream: Stream, data: bytes) -> None:
         if stream.pending is None:

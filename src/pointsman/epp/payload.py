@@ -72,10 +72,7 @@ def read_payload(body: bytes, *, needs: Needs) -> Payload:
 def _decode(body: bytes, fast: Callable[[bytes], Any], kind: type[Any]) -> Any:
     try:
         return fast(body)
-    except msgspec.ValidationError:
-        _refuse_kind(body)
-        return kind()  # `null`: an object without members
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # the first also when it is JSON but no object
         return _decode_slowly(body, kind)
 
 

@@ -7,6 +7,7 @@ plugin's part as well. Listeners are given each record, for a recording.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -100,8 +101,8 @@ class Records:
         for listener in self._listeners:
             listener(record)
 
-    def find(self, request_id: str = "") -> list[Record]:
-        """Return the decision for one request, or all, newest first."""
+    def find(self, request_id: str = "", *, last: int | None = None) -> list[Record]:
+        """Return the decision for one request, or the last ones (all, when no number is given), newest first."""
         if request_id:
             return [self._ring[request_id]] if request_id in self._ring else []
-        return list(reversed(self._ring.values()))
+        return list(islice(reversed(self._ring.values()), last))

@@ -115,6 +115,7 @@ class Scheduler:
     def __init__(self, parts: Parts, *, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._parts = parts
         self._nanos = clock
+        self._only = parts.profiles.get(getattr(parts.handler.plugin, "only_profile", ""))
         self._needs: dict[int, Needs] = {}  # by the first endpoint's block size, on which alone they depend
         self._reads = any(parser != "passthrough-parser" for parser in parts.parsers)
 
@@ -169,6 +170,10 @@ class Scheduler:
     def _run_profiles(self, request: Request, endpoints: Endpoints, *, trace: Trace | None) -> Outcome:
         handler, profiles = self._parts.handler, self._parts.profiles
         results: dict[str, Picked | None] = {}
+        if self._only is not None:  # the usual case: a handler that has nothing to decide is not asked
+            results[self._only.name] = self._only.run(request, endpoints, trace=trace)
+            if results[self._only.name] is not None:
+                return Outcome(request=request, results=results, primary=self._only.name)
         while True:
             wanted = self._call(handler, _NEXT_PROFILES, request, results, given=endpoints, trace=trace)
             names = [name for name in wanted if name not in results]

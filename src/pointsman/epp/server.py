@@ -6,6 +6,7 @@ peers have left, then peers are asked to go and open streams get a last moment.
 """
 
 import asyncio
+import os
 import random
 import signal
 import ssl
@@ -18,7 +19,7 @@ from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin, configuration_family, picker_families, plugin_families
+from pointsman.epp.admin import Admin, configuration_family, picker_families, plugin_families, span_family
 from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
@@ -41,6 +42,7 @@ from pointsman.epp.sources.file import FileSource, Listing
 from pointsman.epp.sources.planned import Sources
 from pointsman.epp.sources.scrape import Tally
 from pointsman.epp.stream import Exchange
+from pointsman.epp.tracing import Tracer, exporter_of
 
 log = get_logger(__name__)
 
@@ -67,6 +69,8 @@ class Picker:
         tick = max(_LEAST_INTERVAL, settings.refresh_metrics_interval)
         self.sources = Sources(pool=self.pool, tally=self.polls, clock=self._clock, tick=tick)
         self.metrics = Metrics()
+        exporter = exporter_of(os.environ) if settings.tracing else None
+        self.tracer = Tracer(exporter, rng=rng) if exporter is not None else None
         self.health = Health(election=settings.ha_enable_leader_election)
         self._builder = Builder(clock=self._clock, rng=rng)
         self.configuration = ConfigFollower(
@@ -88,7 +92,7 @@ class Picker:
                 priority_of=self.objectives.priority,
                 rewrite=self._rewrite,
             ),
-            books=Bookkeeper(self.metrics, clock=self._clock),
+            books=Bookkeeper(self.metrics, clock=self._clock, tracer=self.tracer),
         )
         if settings.record is not None:
             self.director.records.listen(Recorder(settings.record, clock=self._clock))
@@ -134,6 +138,8 @@ class Picker:
                 tasks.create_task(self._keep_time()),
                 tasks.create_task(self.configuration.follow(self._use_configuration)),
             ]
+            if self.tracer is not None:
+                followers.append(tasks.create_task(self.tracer.run()))
             if self._settings.enable_cert_reload:
                 followers.append(tasks.create_task(self._follow_certificate(tls)))
             self._install_signals()
@@ -178,6 +184,7 @@ class Picker:
             *plugin_families(self._builder.meters, made=lambda: self.configuration.current.made),
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
             configuration_family(self.configuration),
+            *([span_family(self.tracer)] if self.tracer is not None else []),
         )
 
     def _use_configuration(self, built: Built) -> None:

@@ -96,6 +96,9 @@ class Settings:
     metrics_client_ca_file: Path | None = None
     "Serve metrics only to clients with a certificate of this authority."
 
+    tracing: bool = True
+    "Send spans to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, if it names one."
+
     # Taken because existing manifests set them; `without_effect` names those that were set in vain.
     ha_enable_leader_election: bool = False
     grpc_max_send_msg_size: str = ""
@@ -104,7 +107,6 @@ class Settings:
     endpoint_target_ports: str = ""
     enable_pprof: bool = True
     enable_grpc_stream_metrics: bool = False
-    tracing: bool = True
     zap_log_level: str = ""
     zap_devel: bool = True
     zap_stacktrace_level: str = ""

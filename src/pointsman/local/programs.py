@@ -79,7 +79,7 @@ def envoy(settings: Settings, *, bootstrap_file: Path) -> Program:
     command = (
         *(str(settings.envoy), "--config-path", str(bootstrap_file)),
         *("--concurrency", str(settings.envoy_workers)),
-        *("--log-level", "warning"),
+        *("--log-level", "warning", "--component-log-level", "ext_proc:error"),  # the access log has each failure
         "--use-dynamic-base-id",  # several stacks on one machine
     )
     return Program(name="envoy", command=command, probe=_answers(settings.admin, "/ready"))

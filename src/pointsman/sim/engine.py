@@ -3,7 +3,7 @@
 An engine is clock-free and does no I/O. `submit` and `abort` change it, `advance(now)` returns what happened up to
 now as `Step`s with exact times, and `next_wake` says when something will happen next. The server drives it with the
 wall clock, the lab with a virtual one; neither can tell the engine what time it is other than through these calls.
-`lanes` paces each sequence on its own, `steps` runs batches as vLLM V1 does; `build` picks by the latency model.
+`lanes` paces each sequence on its own, `steps` runs batches as vLLM V1 does; both are an `Engine`.
 
 Invariants: a sequence is in exactly one place (waiting, running, done); blocks are conserved; at most `max_num_seqs`
 run, of at most `max_loras` adapters; times never go back.
@@ -148,9 +148,10 @@ BlockEvent = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class Engine(Protocol):
-    """What drivers need of an engine."""
+    """What drivers need of an engine. Call `advance(now)` before `submit` or `abort` at the same moment."""
 
     books: "Books"
+    slowdown: float
 
     def submit(self, work: Work, *, now: float) -> Seq: ...
     def abort(self, seq: Seq, *, now: float) -> None: ...
@@ -170,6 +171,7 @@ class Books:
         self.waiting: list[Seq] = []
         self.running: dict[Seq, None] = {}
         self.loras: Counter[str] = Counter()  # adapters of running sequences
+        self.transferring = 0  # sequences that wait for KV blocks from another engine
         self.preemptions = 0
         self.queried_tokens = 0
         self.hit_tokens = 0

@@ -5,14 +5,13 @@ sent or queued; after that the job belongs to the pod. What the answer says is d
 not depend on when it runs.
 """
 
-from pointsman.core.http import Request
 from pointsman.sim import failures, plans, tools
 from pointsman.sim.answers import Answer, cut, echo, random_answer
 from pointsman.sim.chance import Chance
 from pointsman.sim.engine import TooLarge
 from pointsman.sim.failures import Refusal
 from pointsman.sim.images import ImageWriter
-from pointsman.sim.jobs import Job
+from pointsman.sim.jobs import Asker, Job
 from pointsman.sim.latency import sample
 from pointsman.sim.plans import Plan
 from pointsman.sim.pod import Pod
@@ -44,7 +43,7 @@ def resolve(pod: Pod, model: str | None) -> tuple[str, str | None]:
     raise Refusal(404, f"The model `{model}` does not exist.", param="model")
 
 
-def accept(pod: Pod, plan: Plan, *, request: Request, request_id: str, headers: bytes) -> None:
+def accept(pod: Pod, plan: Plan, *, request: Asker, request_id: str, headers: bytes) -> None:
     """Start the job that the plan describes.
 
     Raises Refusal when it cannot be served.

@@ -10,13 +10,31 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pointsman.core.http import Request, Response, Stream
+from pointsman.core.http import Response
 from pointsman.sim.answers import Answer
 from pointsman.sim.engine import Seq
 from pointsman.sim.failures import Refusal
 from pointsman.sim.prompts import Prompt
 
 encode = msgspec.json.encode
+
+
+class Sink(Protocol):
+    """Where the pieces of an answer go; safe to use after the peer has gone."""
+
+    def write(self, data: bytes, /) -> None: ...
+    def end(self, data: bytes = ..., /) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Asker(Protocol):
+    """Who waits for an answer: an HTTP request, or a gRPC call."""
+
+    headers: dict[bytes, bytes]
+    on_disconnect: Callable[[], None] | None
+
+    def respond(self, response: Response, /) -> None: ...
+    def stream(self, *, headers: bytes = ...) -> Sink: ...
 
 
 class Choice:
@@ -102,7 +120,7 @@ class Job:
 
     def __init__(
         self,
-        request: Request,
+        request: Asker,
         *,
         id: str,  # noqa: A002 - it is what the API calls it
         model: str,
@@ -129,7 +147,7 @@ class Job:
         self.cut_at: int | None = None  # break the connection at this token of the first choice
         self.done: Callable[[Job], None] | None = None
         self.pause: Callable[[Callable[[], None]], object] | None = None  # goes on after a while, before the end
-        self._stream: Stream | None = None
+        self._stream: Sink | None = None
         self._open = 0
 
     def add(self, *, prompt: Prompt, answer: Answer) -> Choice:
@@ -160,7 +178,7 @@ class Job:
         if end == choice.last and self.pause is not None:
             self.pause(lambda: self._conclude(choice, b""))
 
-    def _open_stream(self) -> Stream:
+    def _open_stream(self) -> Sink:
         if self._stream is None:
             self._stream = self.request.stream(headers=self.headers)
         return self._stream

@@ -1,9 +1,9 @@
-"""How long work takes: one interface, `step_time(batch) -> seconds`, and three models behind it.
+"""How long work takes: one interface, `step_time(batch) -> seconds`, and the models behind it.
 
-`Constant` and `PerToken` are the models of llm-d-inference-sim (same flags, same clamp, same load factor), in which
-every request runs on its own: they set `lockstep` to False and are asked about one sequence at a time. `StepModel` is
-a GPU: one step serves the whole batch, and its time is linear in what the batch holds. Nothing here is rounded; the
-Go simulator cuts to whole milliseconds, so that its 0.1 ms means zero.
+`PacedModel` is llm-d-inference-sim's, constant or per token (same flags, same clamp, same load factor): every request
+runs on its own, so it is asked about one sequence at a time. `StepModel` is a GPU: one step serves the whole batch, and
+its time is linear in what the batch holds. Nothing here is rounded; the Go simulator cuts to whole milliseconds, so
+that its 0.1 ms means zero.
 
 Random parts come from a `Chance` of the sequence asked about; models hold no state, so one serves many engines.
 """
@@ -18,7 +18,7 @@ LOW, HIGH = 0.3, 1.7  # a sample leaves the band around its mean nowhere, as in 
 
 
 class Batch(NamedTuple):
-    """What one step computes; for the models without lockstep, the part of one sequence."""
+    """What one step computes; for the paced model, the part of one sequence."""
 
     prefill_tokens: int = 0  # prompt tokens computed in this step
     prefill_context: int = 0  # sum over chunks of chunk * (tokens before it + chunk / 2): attention's work
@@ -31,11 +31,6 @@ class Batch(NamedTuple):
 
 class LatencyModel(Protocol):
     """The interface of all models."""
-
-    @property
-    def lockstep(self) -> bool:
-        """Whether a step is shared by all sequences."""
-        ...
 
     def step_time(self, batch: Batch, /) -> float:
         """Return the seconds that the batch takes."""
@@ -104,10 +99,6 @@ class PacedModel:
     pace: Pace
 
     @property
-    def lockstep(self) -> bool:
-        return False
-
-    @property
     def varies(self) -> bool:
         """Whether anything is drawn at random."""
         pace = self.pace
@@ -168,10 +159,6 @@ class StepModel:
     decode_seq: float = 0.0
     context_token: float = 0.0
     transfer_token: float = 0.0  # per prompt token whose KV blocks come from another engine
-
-    @property
-    def lockstep(self) -> bool:
-        return True
 
     def step_time(self, batch: Batch, /) -> float:
         return (

@@ -15,7 +15,7 @@ from pointsman.core.errors import UserError
 from pointsman.sim import fakes, hashing
 from pointsman.sim.chance import Chance
 from pointsman.sim.dataset import Dataset
-from pointsman.sim.engine import ABORTED, DONE, EngineConfig, Seq, Step, Work
+from pointsman.sim.engine import ABORTED, DONE, Engine, EngineConfig, Seq, Step, Work
 from pointsman.sim.jobs import Choice, Job
 from pointsman.sim.lanes import LaneEngine
 from pointsman.sim.latency import PacedModel, StepModel
@@ -28,7 +28,7 @@ _URL = uuid.NAMESPACE_URL.bytes
 GRAIN = 0.001  # seconds; the loop cannot wake more finely, and tokens due within it leave together
 
 
-def build_engine(settings: Settings, *, step_model: StepModel | None, events: bool) -> LaneEngine | StepEngine:
+def build_engine(settings: Settings, *, step_model: StepModel | None, events: bool) -> Engine:
     """Return the engine that the settings ask for."""
     config = EngineConfig(
         max_num_seqs=settings.max_num_seqs,
@@ -122,7 +122,8 @@ class Pod:
     @property
     def load(self) -> int:
         """Sequences in the engine."""
-        return len(self.engine.books.running) + len(self.engine.books.waiting)
+        books = self.engine.books
+        return len(books.running) + len(books.waiting) + books.transferring
 
     def next_id(self) -> str:
         """Return the next request id; the same seed gives the same ids in the same order."""
@@ -270,7 +271,8 @@ class Pod:
         if (running, waiting) != self._lora_state:
             self._lora_state = running, waiting
             self._lora_changed = self.wall()
-        return Gauges(len(books.running), len(books.waiting), books.usage, running, waiting, self._lora_changed)
+        queued = len(books.waiting) + books.transferring
+        return Gauges(len(books.running), queued, books.usage, running, waiting, self._lora_changed)
 
     def page(self) -> bytes:
         """Return the metrics page."""

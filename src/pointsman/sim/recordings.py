@@ -120,10 +120,6 @@ class Watched:
         self.model = model
         self.note = note
 
-    @property
-    def lockstep(self) -> bool:
-        return True
-
     def step_time(self, batch: Batch, /) -> float:
         self.note(batch)
         return self.model.step_time(batch)

@@ -9,8 +9,9 @@ import contextlib
 import os
 import signal
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from urllib.request import urlretrieve
@@ -19,6 +20,7 @@ from pointsman.core.documents import parse_yaml, read_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.http import Limits, Listener, Request, Response, Server
 from pointsman.core.logs import get_logger
+from pointsman.sim import rpc
 from pointsman.sim.dataset import Dataset
 from pointsman.sim.failures import Refusal, fault
 from pointsman.sim.latency import StepModel, step_model
@@ -26,6 +28,8 @@ from pointsman.sim.pod import Pod
 from pointsman.sim.routes import Routes
 from pointsman.sim.settings import Settings
 
+Http2 = Callable[[Mapping[str, Callable[[rpc.Push], rpc.Call]]], asyncio.Protocol]
+"""Given the methods of a pod, makes the protocol of one HTTP/2 connection."""
 SHIPPED = "rtxpro6000-llama-3.1-8b.yaml"
 _LOG = get_logger(__name__)
 
@@ -128,8 +132,10 @@ def open_dataset(settings: Settings) -> Dataset | None:
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIterator[list[Served]]:
-    """Serve all pods of the settings until the context ends."""
+async def serving(
+    settings: Settings, *, environ: Mapping[str, str], http2: Http2 | None = None
+) -> AsyncIterator[list[Served]]:
+    """Serve all pods of the settings until the context ends; `http2` speaks gRPC on their ports."""
     model, context = load_step_model(settings), tls_context(settings)
     dataset = await asyncio.to_thread(open_dataset, settings)
     async with Server() as server, asyncio.TaskGroup() as tasks:
@@ -138,6 +144,8 @@ async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIte
             listener = await _listen(server, settings, place=place, tls=context)
             pod = Pod(settings, port=listener.port, rank=place.rank, step_model=model, dataset=dataset)
             listener.handler = Routes(pod, identity=identity(settings, port=pod.port, environ=environ))
+            if http2 is not None and not settings.mm_encoder_only:
+                listener.http2 = partial(http2, rpc.methods(pod))
             served.append(Served(pod, listener))
             if settings.enable_kvcache and (settings.zmq_endpoint or settings.kv_events_replay_endpoint):
                 running.append(tasks.create_task(_publish(pod, place=place, environ=environ)))
@@ -197,13 +205,13 @@ async def _reload(context: ssl.SSLContext, settings: Settings) -> None:
             _LOG.warning("the old certificate stays", reason=str(error))
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings, *, http2: Http2 | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then finish what is open."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with serving(settings, environ=os.environ) as served:
+    async with serving(settings, environ=os.environ, http2=http2) as served:
         ports = [each.listener.port for each in served]
         _LOG.info("simulator ready", model=settings.model, ports=_span(ports), mode=settings.mode)
         await stop.wait()

@@ -53,6 +53,7 @@ class StepEngine:
             self.books.waiting.remove(seq)
             ready = now + self.latency.transfer_time(work.remote_tokens)
             heapq.heappush(self._arriving, (ready, next(self._ties), seq))
+            self.books.transferring = len(self._arriving)
         if self._ends is None:
             self._form(now, after=None)
         return seq
@@ -65,6 +66,7 @@ class StepEngine:
         elif seq.state == WAITING:
             self._arriving = [entry for entry in self._arriving if entry[2] is not seq]
             heapq.heapify(self._arriving)
+            self.books.transferring = len(self._arriving)
             if seq in self.books.waiting:
                 self.books.waiting.remove(seq)
             seq.state = ABORTED
@@ -181,6 +183,7 @@ class StepEngine:
         """
         while self._arriving and self._arriving[0][0] <= now:
             self.books.requeue(heapq.heappop(self._arriving)[2])
+            self.books.transferring = len(self._arriving)
         if not self.books.running and not self.books.waiting:
             return
         before = self.books.preemptions

@@ -320,7 +320,7 @@ def test_a_decision_is_explained_when_asked_for(options: Options, headers: dict[
         (profile,) = row["explain"]["profiles"].values()
         assert set(profile["candidates"][0]["scores"]) == set(profile["weights"])
         points = {each["point"] for each in row["explain"]["plugins"]}
-        assert points == {"DataProducer", "ProfileHandler", "PreRequest"}
+        assert points == {"DataProducer", "PreRequest"}
 
 
 def test_records_say_why_and_how_ties_were_broken() -> None:
@@ -329,6 +329,17 @@ def test_records_say_why_and_how_ties_were_broken() -> None:
     (record,) = director.records.find("r-1")
     assert record.reason == "profile default: score 4 of 3 endpoints' 2–4, drawn from 2 that tie"
     assert director.records.find("nobody") == []
+
+
+def test_records_are_a_ring_read_from_its_newest_end() -> None:
+    records = Records(keep=3)
+    director = direct(pod(1))
+    director.records = records
+    for at in range(5):
+        ask(director, id=str(at))
+    assert [record.request.id for record in records.find()] == ["4", "3", "2"]
+    assert [record.request.id for record in records.find(last=1)] == ["4"]
+    assert records.find("0") == []
 
 
 def test_a_plugin_learns_who_is_gone_also_after_a_reload() -> None:

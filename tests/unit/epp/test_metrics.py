@@ -1,5 +1,6 @@
 """What we write is what the official parser reads, under every name that llm-d has had."""
 
+import asyncio
 import math
 
 import pytest
@@ -101,6 +102,26 @@ def test_a_thousand_models_then_other() -> None:
     assert {"m0", "m999", "other", "ours"} <= models
     (other,) = [sample.value for sample in shown if sample.labels["model_name"] == "other"]
     assert other == 201
+
+
+async def test_a_long_page_lets_requests_through() -> None:
+    metrics, turns = Metrics(), 0
+    for at in range(60):
+        metrics.row(model=f"m{at}", target="t").began(size=1)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            metrics.row(model=f"late-{turns}", target="t").began(size=1)  # the page may grow under our hands
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(others())
+        page = await metrics.render_aside()
+        task.cancel()
+    assert turns > 3
+    assert value(page, "inference_objective_running_requests", model_name="m59") == 1
 
 
 def test_no_family_grows_without_bound() -> None:

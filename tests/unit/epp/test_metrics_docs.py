@@ -4,13 +4,16 @@ import random
 import re
 from pathlib import Path
 
+import pytest
+
 from pointsman.epp.server import Picker
 from pointsman.epp.settings import Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 
-async def test_the_reference_is_complete_and_true() -> None:
+async def test_the_reference_is_complete_and_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     picker = Picker(Settings(), rng=random.Random(1))
     picker._show_metrics()
     page = picker.metrics.render().decode()

@@ -116,6 +116,7 @@ def test_the_model(body: bytes, model: str, needs: Needs) -> None:
         pytest.param(
             b"[1]", "json: cannot unmarshal array into Go value of type map[string]interface {}", id="no object"
         ),
+        pytest.param(b"[1", "unexpected end of JSON input", id="no object, and cut"),
         pytest.param(
             b'"x"', "json: cannot unmarshal string into Go value of type map[string]interface {}", id="a string"
         ),

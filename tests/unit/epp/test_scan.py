@@ -104,11 +104,17 @@ def test_fuzz_no_page_makes_it_raise(parts: list[bytes], name: str, tail: bytes)
         pytest.param(b"mm 1\n", id="a longer name"),
         pytest.param(b"x_m 1\n# m 1\n", id="not at the start of a line"),
         pytest.param(b'# TYPE m summary\nm{quantile="0.5"} 1\n', id="a summary is neither gauge nor counter"),
+        pytest.param(b'm{a="' + b"x" * 20_000 + b'"} 1\n', id="labels beyond all measure"),
         pytest.param(b"", id="an empty page"),
     ],
 )
 def test_improper_lines_are_not_there(page: bytes) -> None:
     assert Finder(Spec("m")).latest(page) is None
+
+
+def test_a_help_text_may_say_what_it_likes() -> None:
+    found = Finder(Spec("m")).latest(b"# TYPE m gauge\n# HELP m not a summary\nm 7\n")
+    assert found is not None and found.value == 7
 
 
 def test_a_page_may_end_without_a_line_break() -> None:

@@ -33,9 +33,9 @@ def test_defaults_are_fine_and_nothing_is_in_vain() -> None:
 
 
 def test_flags_that_change_nothing_are_named() -> None:
-    assert Settings(ha_enable_leader_election=True, tracing=False, explain=True).without_effect() == [
+    assert Settings(ha_enable_leader_election=True, enable_pprof=False, explain=True).without_effect() == [
         "--ha-enable-leader-election",
-        "--tracing",
+        "--enable-pprof",
     ]
 
 

@@ -139,6 +139,8 @@ class Run:
         assert len(books.running) <= config.max_num_seqs
         assert len(books.loras) <= config.max_loras
         assert not set(books.waiting) & set(books.running)
+        alive = [seq for seq in self.seqs if seq.state not in {DONE, ABORTED}]
+        assert len(alive) == len(books.waiting) + len(books.running) + books.transferring
         if books.pool is not None:
             assert books.pool.used + books.pool.free == books.pool.size
             assert books.pool.used == len({k for s in books.running for k in s.held}) + sum(

@@ -154,7 +154,11 @@ class Picker(Protocol):
 
 
 class ProfileHandler(Protocol):
-    """Says which profiles run, and what their results mean."""
+    """Says which profiles run, and what their results mean.
+
+    One that always runs one profile, and only that, may name it in an attribute `only_profile`; it is then asked only
+    when that profile has nobody.
+    """
 
     def next_profiles(self, request: Request, results: Results, /) -> Sequence[str]:
         """Return the profiles to run now; none when `results` has all that is needed."""

@@ -18,6 +18,7 @@ from pointsman.epp.request import Request
 PREFILL_HEADER = "x-prefiller-host-port"
 ENCODE_HEADER = "x-encoder-hosts-ports"
 RANK_HEADER = "x-data-parallel-host-port"
+_MOST_MODELS = 1000
 
 
 def drained(why: str) -> ResourceExhausted:
@@ -32,6 +33,7 @@ class SingleProfileHandler:
 
     def __init__(self, *, context: Context) -> None:
         self._profile = context.profiles[0]
+        self.only_profile = self._profile  # so nobody needs to ask
 
     def next_profiles(self, _request: Request, results: Results) -> Sequence[str]:
         """Run it once."""
@@ -99,7 +101,7 @@ class DisaggProfileHandler:
         self._decode_first = parameters.stage_order == "decode-first"
         self._prefill_decider: Decider | None = context.plugins.get(parameters.deciders.prefill)
         self._encode_decider: Decider | None = context.plugins.get(parameters.deciders.encode)
-        self.decisions: dict[str, int] = {}
+        self.decisions: dict[tuple[str, str], int] = {}  # by model and by what ran
 
     @staticmethod
     def references(parameters: DisaggParameters) -> Sequence[str]:
@@ -126,13 +128,14 @@ class DisaggProfileHandler:
             return (decode, encode, (self._prefill, lambda: decide(self._prefill_decider)))
         return ((self._prefill, lambda: True), encode, decode)
 
-    def conclude(self, _request: Request, results: Results) -> Conclusion:
+    def conclude(self, request: Request, results: Results) -> Conclusion:
         """Decode serves; what else ran is told by headers. A prefill stage without endpoints costs nothing."""
         if results.get(self._decode) is None:
             raise drained("failed to find available decode workers")
         ran = [stage for stage, name in self._named() if name and results.get(name) is not None]
-        kind = "/".join(ran) + "-only" if ran == ["decode"] else "/".join(ran)
-        self.decisions[kind] = self.decisions.get(kind, 0) + 1
+        model = request.target_model if len(self.decisions) < _MOST_MODELS else "other"
+        decision = (model, "decode-only" if ran == ["decode"] else "-".join(ran))
+        self.decisions[decision] = self.decisions.get(decision, 0) + 1
         return Conclusion(primary=self._decode)
 
     def _named(self) -> Sequence[tuple[str, str]]:
@@ -239,6 +242,7 @@ class DataParallelProfileHandler(SingleProfileHandler):
     def __init__(self, parameters: DataParallelParameters, *, context: Context) -> None:
         super().__init__(context=context)
         self._port = parameters.primary_port
+        self.only_profile = ""  # its conclusion matters
 
     def conclude(self, request: Request, results: Results) -> Conclusion:
         """Redirect to the sidecar."""

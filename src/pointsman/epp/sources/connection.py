@@ -40,11 +40,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """Whether it can be asked."""
-        return self._transport is not None
+        """Whether it can be asked. A transport that is closing may not have told us yet."""
+        return self._transport is not None and not self._transport.is_closing()
 
     def ask(self) -> None:
-        """Send the question; the last one must have been answered."""
+        """Send the question; the connection must be open, and the last question answered."""
         assert self._transport is not None and not self._asked
         self._asked = True
         self._answers = 0

@@ -211,7 +211,7 @@ def number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def read_lora(labels: bytes) -> Lora:
     """Return the adapters that the labels of a LoRA info line name."""
     read = read_labels(labels)
@@ -222,7 +222,7 @@ def read_lora(labels: bytes) -> Lora:
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def read_cache(labels: bytes, block_size_label: str, num_blocks_label: str) -> CacheConfig:
     """Return the cache's shape that the labels of an info line name."""
     read = read_labels(labels)

@@ -248,15 +248,9 @@ class FileSource:
 
     async def _take(self, listing: Listing) -> None:
         self._listing = listing
-        for host in listing.hosts:
-            try:
-                async with asyncio.timeout(self._lookup_seconds):
-                    self._addresses[host] = await self._lookup(host)
-                self._lost.discard(host)
-            except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-                if host not in self._lost:  # said once, not every few seconds
-                    log.warning("endpoints: host name not found", host=host, reason=str(error) or "no answer in time")
-                self._lost.add(host)
+        async with asyncio.TaskGroup() as tasks:
+            for host in listing.hosts:
+                tasks.create_task(self._find(host))
         if listing is not self._listing:
             return  # a newer version came while we looked names up
         endpoints = listing.resolved(self._addresses)
@@ -264,3 +258,13 @@ class FileSource:
             self._used = listing, endpoints
             self._use(listing, endpoints)
             log.info("endpoints: file read", file=str(self._path), endpoints=len(endpoints))
+
+    async def _find(self, host: str) -> None:
+        try:
+            async with asyncio.timeout(self._lookup_seconds):
+                self._addresses[host] = await self._lookup(host)
+            self._lost.discard(host)
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
+            if host not in self._lost:  # said once, not every few seconds
+                log.warning("endpoints: host name not found", host=host, reason=str(error) or "no answer in time")
+            self._lost.add(host)

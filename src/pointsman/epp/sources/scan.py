@@ -23,7 +23,8 @@ _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"
 _LABEL = re.compile(rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
 _ESCAPE = re.compile(r"\\(.)")
 _AFTER_NAME = frozenset(b"{ \t")
-_NOT_NUMBERS = re.compile(rb"histogram|summary")
+_REST = rb"(?:[ \t]*\{([^\n]*)\}[ \t]*|[ \t]+)([^\s]+)(?:[ \t]+([^\s]+))?[ \t\r]*(?:\n|\Z)"  # of a line, after its name
+_MOST_LABELS = 16_384  # bytes in one line's braces; what they mean is remembered, so a liar must not choose how much
 _BEFORE, _BEYOND = 256, 1024  # how far a family may have moved since the last page and still be found at once
 
 
@@ -66,12 +67,13 @@ def parse_spec(text: str, *, where: str) -> Spec | None:
 class Finder:
     """Finds one family in the pages of one endpoint; remembers where it stood."""
 
-    __slots__ = ("_at", "_labels", "_name", "_needle")
+    __slots__ = ("_at", "_labels", "_line", "_name", "_needle")
 
     def __init__(self, spec: Spec) -> None:
         self._name = spec.name.encode()
         self._needle = b"\n" + self._name
         self._labels = spec.labels
+        self._line = re.compile(re.escape(self._name) + _REST)
         self._at = 0
 
     def latest(self, page: bytes) -> Series | None:
@@ -98,21 +100,25 @@ class Finder:
 
     def _family(self, page: bytes) -> list[Series]:
         """Return all series of the family, and note where it begins."""
-        start = self._locate(page)
-        if start < 0:
+        at = self._locate(page)
+        if at < 0:
             return []
-        self._at = start
-        if _NOT_NUMBERS.search(page, max(0, page.rfind(b"\n", 0, max(0, start - 1)) + 1), start):
-            return []
-        size, found = len(self._name), []
+        self._at = at
+        found: list[Series] = []
+        if _is_distribution(page, at):
+            return found
+        match, name, end = self._line.match, self._name, len(page)
         while True:
-            stop = page.find(b"\n", start)
-            series = _line(page[start + size : stop if stop >= 0 else len(page)])
-            if series is not None:
-                found.append(series)
-            if stop < 0 or not self._begins(page, stop + 1):
+            line = match(page, at)
+            if line is None:
+                at = page.find(b"\n", at) + 1 or end
+            else:
+                at = line.end()
+                series = _series(*line.groups(b""))
+                if series is not None:
+                    found.append(series)
+            if not page.startswith(name, at) or not self._begins(page, at):
                 return found
-            start = stop + 1
 
     def _locate(self, page: bytes) -> int:
         """Return where the family's first line begins, or -1."""
@@ -146,27 +152,23 @@ class Finder:
         return page.startswith(self._name, at) and end < len(page) and page[end] in _AFTER_NAME
 
 
-def _line(rest: bytes) -> Series | None:
-    """Return the series in what follows a name on its line; None when it is not proper."""
-    labels = b""
-    opened = rest.lstrip(b" \t")
-    if opened.startswith(b"{"):
-        closed = opened.rfind(b"}")
-        if closed < 0:
-            return None
-        labels, rest = opened[1:closed], opened[closed + 1 :]
-    words = rest.split()
+def _series(labels: bytes, value: bytes, timestamp: bytes) -> Series | None:
+    """Return the series of a line's parts; None when a number is none (Python would take underscores)."""
+    if b"_" in value or b"_" in timestamp or len(labels) > _MOST_LABELS:
+        return None
     try:
-        if len(words) == 1 and b"_" not in words[0]:
-            return Series(labels, float(words[0]), 0)
-        if len(words) == 2 and b"_" not in rest:
-            return Series(labels, float(words[0]), int(words[1]))
+        return Series(labels, float(value), int(timestamp) if timestamp else 0)
     except ValueError:
-        pass
-    return None
+        return None
 
 
-@lru_cache(maxsize=4096)
+def _is_distribution(page: bytes, at: int) -> bool:
+    """Return whether the line before says that this family is neither gauge nor counter."""
+    before = page[page.rfind(b"\n", 0, max(0, at - 1)) + 1 : at]
+    return before.startswith(b"# TYPE ") and before.rstrip().endswith((b" histogram", b" summary"))
+
+
+@lru_cache(maxsize=512)
 def read_labels(text: bytes) -> Mapping[str, str]:
     """Return the labels between two braces; none when the text is not a proper label set."""
     labels: dict[str, str] = {}

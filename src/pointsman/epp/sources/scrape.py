@@ -155,7 +155,8 @@ class Poller:
                 self.failed(f"no answer within {self._terms.answer_seconds:g} s")
         elif now < self._retry_at or self._connecting:
             return
-        elif self._connection is None:
+        elif self._connection is None or not self._connection.open:
+            self._drop()
             self._connecting = True
             self._connect(self)
         else:
@@ -278,7 +279,10 @@ class Scraper:
             at = (at + 1) % len(slices)
             now = self._clock()
             for poller in slices[at]:
-                poller.tick(now)
+                try:
+                    poller.tick(now)
+                except Exception:
+                    log.exception("scrape: one endpoint failed", endpoint=poller.member.endpoint.target)
             due = max(due + self._terms.interval / len(slices), self._clock())  # late is late: nothing is caught up
             await asyncio.sleep(due - self._clock())
 
@@ -308,5 +312,8 @@ class Scraper:
             poller.failed(f"no connection within {terms.connect_seconds:g} s")
         except OSError as error:
             poller.failed(error.strerror or str(error))
+        except Exception as error:
+            log.exception("scrape: one endpoint failed", endpoint=endpoint.target)
+            poller.failed(repr(error))
         else:
             poller.connected(connection)

@@ -136,11 +136,12 @@ def test_disagg_names_the_stages_in_headers_and_takes_away_what_the_client_says(
     assert alone.remove == ["x-prefiller-host-port", "x-encoder-hosts-ports"]
 
 
-def test_disagg_counts_what_it_decided() -> None:
+def test_disagg_counts_what_it_decided_by_model() -> None:
     handler = disagg("decode", "prefill")
-    handler.conclude(request(), {"decode": picked("d"), "prefill": picked("p")})
-    handler.conclude(request(), {"decode": picked("d"), "prefill": None})
-    assert handler.decisions == {"prefill/decode": 1, "decode-only": 1}
+    seen = request(target_model="m")
+    handler.conclude(seen, {"decode": picked("d"), "prefill": picked("p")})
+    handler.conclude(seen, {"decode": picked("d"), "prefill": None})
+    assert handler.decisions == {("m", "prefill-decode"): 1, ("m", "decode-only"): 1}
 
 
 def test_disagg_understands_the_flat_parameters_of_older_files() -> None:

@@ -1,0 +1,70 @@
+"""gRPC for the simulator: its service on the picker's wire. The two are siblings, so this is where they meet.
+
+Imported with the first HTTP/2 connection; most simulators never see one.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from pointsman.epp.grpc import Call, Failure, Method, Push, Router, Status
+from pointsman.epp.limits import Limits
+from pointsman.epp.listener import Listener, Peer
+from pointsman.sim import rpc
+from pointsman.sim.failures import Refusal
+
+STATUSES = {
+    400: Status.INVALID_ARGUMENT,
+    401: Status.UNAUTHENTICATED,
+    403: Status.PERMISSION_DENIED,
+    404: Status.NOT_FOUND,
+    409: Status.ABORTED,
+    413: Status.RESOURCE_EXHAUSTED,
+    429: Status.RESOURCE_EXHAUSTED,
+    501: Status.UNIMPLEMENTED,
+    503: Status.UNAVAILABLE,
+    504: Status.DEADLINE_EXCEEDED,
+}
+
+
+class Adapted:
+    """A call of the simulator as the wire wants it: refusals become statuses."""
+
+    def __init__(self, call: rpc.Call) -> None:
+        self._call = call
+
+    @property
+    def finished(self) -> bool:
+        return self._call.finished
+
+    @finished.setter
+    def finished(self, value: bool) -> None:
+        self._call.finished = value
+
+    def message(self, data: bytes) -> Sequence[bytes]:
+        """Pass the request on."""
+        try:
+            return self._call.message(data)
+        except Refusal as refusal:
+            raise Failure(STATUSES.get(refusal.status, Status.INTERNAL), str(refusal)) from None
+
+    def half_closed(self) -> bool:
+        """Go on until the call is finished: its one request says nothing about when the answers end."""
+        return True
+
+    def closed(self) -> None:
+        """Pass it on."""
+        self._call.closed()
+
+
+def protocol(methods: Mapping[str, Callable[[rpc.Push], rpc.Call]]) -> asyncio.Protocol:
+    """Return the protocol of one connection that serves these methods."""
+    limits = Limits()
+
+    def adapt(opened: Callable[[rpc.Push], rpc.Call]) -> Method:
+        def open_call(push: Push) -> Call:
+            return Adapted(opened(push))
+
+        return open_call
+
+    router = Router({path: adapt(opened) for path, opened in methods.items()}, limits=limits)
+    return Peer(Listener(router, limits=limits))

@@ -5,6 +5,7 @@
 
 import os
 import secrets
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,8 +27,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         image = os.environ.get("E2E_IMAGE", IMAGE)
         yield Cluster(Path(given), image=image)
         return
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("tests/e2e needs root on Linux for a node of its own, or E2E_KUBECONFIG (and E2E_IMAGE) for yours")
+    missing = [name for name in ("apt-get", "go", "gcc", "unshare") if not shutil.which(name)]
+    if sys.platform != "linux" or os.geteuid() != 0 or missing:
+        needs = f"root on Debian or Ubuntu with Go and gcc{' (missing: ' + ', '.join(missing) + ')' if missing else ''}"
+        pytest.skip(f"tests/e2e needs {needs}, or E2E_KUBECONFIG and E2E_IMAGE for a cluster of yours")
     yield from _own_node(tmp_path_factory.mktemp("node"))
 
 

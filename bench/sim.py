@@ -7,14 +7,13 @@ Ratios are what counts: both servers run on the same machine within the same min
 
 import argparse
 import json
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-
-import httpx
 
 from bench import wrk
 from bench.parts import Part
@@ -55,11 +54,15 @@ class Bench:
         while True:
             part.check()
             try:
-                httpx.get(f"http://127.0.0.1:{port}/health")
-            except httpx.TransportError:
-                time.sleep(0.01)
+                socket.create_connection(("127.0.0.1", port + self.last(flags))).close()
+            except OSError:
+                time.sleep(0.005)
             else:
                 return part, port, time.monotonic() - began
+
+    def last(self, flags: Sequence[str]) -> int:
+        """Return the number of the last pod, whose port is bound last."""
+        return int(flags[flags.index("--pods") + 1]) - 1 if "--pods" in flags else 0
 
     def whole(self, kind: str, *, size: int) -> tuple[float, wrk.Load]:
         """Return the CPU microseconds per request that is not streamed."""
@@ -91,12 +94,11 @@ def resident(part: Part) -> float:
     return int(Path(f"/proc/{part.pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
 
 
-def virtual(engines: int, *, tokens: int = 400_000) -> float:
+def virtual(engines: int, *, requests: int = 150) -> float:
     """Return the simulated output tokens per second of CPU time, which is wall time on a machine that has it."""
     model = StepModel(base=0.013, prefill_token=40e-6, decode_seq=11e-6, context_token=0.095e-6)
     fleet = [StepEngine(EngineConfig(max_num_seqs=128, blocks=30_000), latency=model) for _ in range(engines)]
-    each = tokens // 400
-    works = [Work(str(i), 300 + i % 700, 400) for i in range(each)]
+    works = [Work(str(i), 300 + i % 700, 400) for i in range(requests * engines)]
     began, at, turn = time.process_time(), 0.0, 0
     for work in works:
         at += 0.05 / engines
@@ -106,7 +108,7 @@ def virtual(engines: int, *, tokens: int = 400_000) -> float:
     for engine in fleet:
         while (wake := engine.next_wake) is not None:
             engine.advance(wake + 10.0)
-    return each * 400 / (time.process_time() - began)
+    return len(works) * 400 / (time.process_time() - began)
 
 
 def main() -> None:

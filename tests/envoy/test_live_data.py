@@ -67,7 +67,7 @@ async def test_a_model_server_that_hangs_loses_our_trust_but_not_its_place(start
 
 
 async def test_prometheus_is_told_what_happened(start_lab: StartLab) -> None:
-    lab = await start_lab(replicas=2)
+    lab = await start_lab(replicas=2, picker=("--enable-grpc-stream-metrics",))
     async with load(lab.url, clients=4, tokens=3) as tally:
         await tally.grows(30)
     found = await page(lab)
@@ -83,5 +83,8 @@ async def test_prometheus_is_told_what_happened(start_lab: StartLab) -> None:
     assert found["inference_pool_ready_pods", "file"] == 2
     attempts = [value for key, value in found.items() if key[:2] == ("llm_d_epp_scheduler_attempts_total", "success")]
     assert sum(attempts) >= tally.total
+    streams = [value for key, value in found.items() if key[0] == "llm_d_epp_extproc_streams_total"]
+    assert sum(streams) >= tally.total
+    assert found["llm_d_epp_request_processing_duration_seconds_count",] >= tally.total
     scorers = [key for key in found if key[0] == "llm_d_epp_plugin_duration_seconds_count" and "queue-scorer" in key]
     assert scorers

@@ -93,7 +93,6 @@ def test_maps_and_evictions(start: Start, subscriber: Subscriber) -> None:
     known = {key for event in stored for key in event["block_hashes"]}
     assert all(set(event["block_hashes"]) <= known for event in removed)
     httpx.post(f"{simulator.url}/reset_prefix_cache")
-    ask(simulator, "x")
     while "AllBlocksCleared" not in {event["type"] for event in seen}:
         seen += subscriber.receive()[2][1]
 

@@ -50,7 +50,7 @@ def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
 
 
 @sim.command
-def fit(run: Path, *, out: Path | None = None, model: Path | None = None) -> int:
+def fit(run: Path, *, out: Path | None = None, model: Path | None = None, num_gpu_blocks: int | None = None) -> int:
     """Fit a step model to a recorded run of vLLM, and print its errors.
 
     Parameters
@@ -61,6 +61,8 @@ def fit(run: Path, *, out: Path | None = None, model: Path | None = None) -> int
         Where to write the coefficients, for --step-model; without it they are printed.
     model
         Fit nothing: print the errors of these coefficients on the run.
+    num_gpu_blocks
+        Size of the KV cache in blocks of 16 tokens, if it ran full and meta.json does not tell.
 
     """
     from pointsman.core.documents import read_yaml
@@ -68,7 +70,7 @@ def fit(run: Path, *, out: Path | None = None, model: Path | None = None) -> int
     from pointsman.sim import recordings
     from pointsman.sim.latency import step_model
 
-    recording = recordings.load(run)
+    recording = recordings.load(run, blocks=num_gpu_blocks)
     found = step_model(read_yaml(model), name=str(model)) if model else fitting.fit(recording)
     sys.stdout.write(fitting.show(fitting.table(recording, found)))
     if model is None:

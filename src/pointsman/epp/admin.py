@@ -163,6 +163,12 @@ def picker_families(*, director: Director, listener: Listener, bad_files: Callab
         ("pointsman_wire_limits_total", "Limits that a peer hit.", "limit", listener.limit_hits),
     ):
         yield _counter(name, text, (label,), _one_label(counts))
+    yield _counter(
+        "pointsman_served_elsewhere_total",
+        "Requests that Envoy could not deliver to the pick and gave to another.",
+        (),
+        lambda: {(): tally.served_elsewhere},
+    )
     yield Gauge(names("pointsman_wire_connections", ()), "Open connections.", read=lambda: {(): len(listener.peers)})
     yield Gauge(names("pointsman_wire_streams", ()), "Open streams.", read=lambda: {(): listener.open_streams})
     yield _counter(

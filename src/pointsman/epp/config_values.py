@@ -82,6 +82,9 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
         frozen: bool = vars(kind)["__dataclass_params__"].frozen
         strict: Callable[[type[Any]], type[Any]] = pydantic.dataclasses.dataclass(config=_STRICT, frozen=frozen)
         return TypeAdapter(strict(kind))
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and "extra" not in kind.model_config:
+        # pydantic ignores unknown fields unless told otherwise, and a typo must never be ignored.
+        return TypeAdapter(type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="forbid")}))
     return TypeAdapter(kind)
 
 

@@ -129,6 +129,7 @@ class Director:
                 request, decision, reservation = self._decide(request, candidates)
             meter = self._books.picked(request, decision.members[0].view, since=since)
             reservation.meter = meter
+            reservation.sent_to = decision.target or reservation.sent_to
             if meter.span is not None:
                 carried = (*decision.set_headers, (TRACEPARENT, meter.span.traceparent))
                 decision = msgspec.structs.replace(decision, set_headers=carried)
@@ -216,7 +217,8 @@ class Director:
     def served(self, reservation: Reservation, target: str) -> Member | None:
         """Note which endpoint Envoy says it really used."""
         member = self.pool.get(target)
-        if member is not None:
+        if member is not None and target != reservation.sent_to:
+            self.tally.served_elsewhere += 1
             reservation.move(member)
         return member
 

@@ -29,13 +29,14 @@ class Meter(Protocol):
 class Reservation:
     """One request's place at an endpoint, from its pick to its end, and what is learnt from it on the way."""
 
-    __slots__ = ("_member", "_probe", "_tokens", "meter")
+    __slots__ = ("_member", "_probe", "_tokens", "meter", "sent_to")
 
     def __init__(self, member: Member, *, tokens: int = 0) -> None:
         self._member: Member | None = member
         self._tokens = tokens
         self._probe = member.standing.state is State.PROBE
         self.meter: Meter | None = None
+        self.sent_to = member.endpoint.target  # another where one address stands before several endpoints
         member.picks += 1
         member.enter(tokens)
         if self._probe:

@@ -25,13 +25,14 @@ from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.explain_log import Recorder
-from pointsman.epp.grpc import Router
+from pointsman.epp.grpc import Call, Method, Router
 from pointsman.epp.health import EXT_PROC, Health
 from pointsman.epp.limits import Limits
 from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
 from pointsman.epp.metrics_request import Bookkeeper
+from pointsman.epp.metrics_streams import StreamMetrics
 from pointsman.epp.objectives import Objectives
 from pointsman.epp.plugins.declared import FileDiscoveryParameters
 from pointsman.epp.pool import Pool
@@ -96,11 +97,18 @@ class Picker:
         )
         if settings.record is not None:
             self.director.records.listen(Recorder(settings.record, clock=self._clock))
-        methods = {f"/{EXT_PROC}/Process": self._exchange}
+        self.streams = StreamMetrics(clock=self._clock) if settings.enable_grpc_stream_metrics else None
+        methods: dict[str, Method] = {
+            f"/{EXT_PROC}/Process": self._open if self.streams is not None else self._exchange
+        }
         health = self.health.methods()
         both = {**methods, **health} if settings.health_checking else methods
         self.listener = Listener(Router(both, limits=self._limits), limits=self._limits)
         self.health_listener = Listener(Router(health, limits=self._limits), limits=self._limits)
+
+    def _open(self, push: object) -> Call:
+        assert self.streams is not None
+        return self.streams.open(self._exchange(push))
 
     def _exchange(self, _push: object) -> Exchange:
         return Exchange(director=self.director, fresh_id=self._fresh_id, max_body=self._settings.body_bytes)
@@ -185,6 +193,7 @@ class Picker:
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
             configuration_family(self.configuration),
             *([span_family(self.tracer)] if self.tracer is not None else []),
+            *(self.streams.families() if self.streams is not None else []),
         )
 
     def _use_configuration(self, built: Built) -> None:

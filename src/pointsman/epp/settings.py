@@ -96,6 +96,8 @@ class Settings:
     metrics_client_ca_file: Path | None = None
     "Serve metrics only to clients with a certificate of this authority."
 
+    enable_grpc_stream_metrics: bool = False
+    "Count ext_proc streams by status, and time our work on requests and responses (costs a little per message)."
     tracing: bool = True
     "Send spans to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, if it names one."
 
@@ -106,7 +108,6 @@ class Settings:
     metrics_endpoint_auth: bool = True
     endpoint_target_ports: str = ""
     enable_pprof: bool = True
-    enable_grpc_stream_metrics: bool = False
     zap_log_level: str = ""
     zap_devel: bool = True
     zap_stacktrace_level: str = ""

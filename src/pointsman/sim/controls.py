@@ -21,6 +21,7 @@ from pointsman.sim.pod import Pod
 from pointsman.sim.prompts import Prompt, from_field, from_messages
 
 METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+_MOST_NUMBERS = 4_000_000  # in all embeddings of one answer
 VERSION = "0.19.0"  # the vLLM whose API and scheduler we follow
 
 
@@ -121,6 +122,8 @@ def embeddings(pod: Pod, request: Request) -> Response:
     if form not in {"float", "base64"}:
         raise Refusal(400, "encoding_format must be float or base64", param="encoding_format")
     prompts = from_field(read.input, name="input")
+    if len(prompts) * size > _MOST_NUMBERS:
+        raise Refusal(400, f"One request may ask for at most {_MOST_NUMBERS} numbers", param="dimensions")
     if any(prompt.text == "" and prompt.echo == "" for prompt in prompts):
         raise Refusal(400, "input must not be empty", param="input")
     data = [
@@ -166,7 +169,7 @@ def sleep(pod: Pod, _request: Request) -> Response:
     """POST /sleep: forget the cache and serve nothing, where that is switched on; otherwise nothing happens."""
     if pod.settings.enable_sleep_mode and os.environ.get("VLLM_SERVER_DEV_MODE") == "1":
         pod.sleeping = True
-        pod.engine.books.clear_cache()
+        pod.clear_cache()
     return Response()
 
 
@@ -185,7 +188,7 @@ def is_sleeping(pod: Pod, _request: Request) -> Response:
 
 def reset_prefix_cache(pod: Pod, _request: Request) -> Response:
     """POST /reset_prefix_cache: forget all blocks that nobody uses."""
-    pod.engine.books.clear_cache()
+    pod.clear_cache()
     return Response()
 
 

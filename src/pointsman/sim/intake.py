@@ -27,6 +27,7 @@ TRANSFER = {
     "remote_port": 1234,
     "tp_size": 1,
 }
+MOST_TOKENS = 4_000_000  # of one request; answers are made up whole, so this bounds what a request can cost
 ENCODED = {"peer_host": "DUMMY", "peer_port": 1234, "size_bytes": 2359296, "nixl_agent_metadata_b64": "RFVNTVk="}
 
 
@@ -91,8 +92,6 @@ def _start(pod: Pod, job: Job, plan: Plan, *, forced: bool) -> None:
     if forced or _below_threshold(pod, job, plan):
         job.refuse_politely("cache_threshold")
         return
-    if not pod.room_for(len(job.choices)):
-        raise Refusal(429, "Failed to enqueue request, waiting requests queue is full")
     remote = bool(plan.transfer and plan.transfer.do_remote_prefill)
     try:
         pod.start(job, remote=remote, priority=plan.priority)
@@ -110,7 +109,12 @@ def _below_threshold(pod: Pod, job: Job, plan: Plan) -> bool:
 
 def _fill(pod: Pod, job: Job, plan: Plan) -> None:
     """Give the job its choices: every prompt n times, grouped by prompt."""
-    for prompt in plan.prompts():
+    prompts = plan.prompts()
+    if not pod.room_for(len(prompts) * plan.n):  # before anything is made up for them
+        raise Refusal(429, "Failed to enqueue request, waiting requests queue is full")
+    if len(prompts) * plan.n * (plan.max_tokens or 0) > MOST_TOKENS:
+        raise Refusal(400, f"One request may ask for at most {MOST_TOKENS} tokens over all its choices")
+    for prompt in prompts:
         _check_window(prompt, limit=plan.max_tokens, window=pod.settings.max_model_len)
         for _ in range(plan.n):
             chance = Chance(pod.settings.seed, job.id, len(job.choices), "answer")

@@ -174,6 +174,21 @@ class StepModel:
         return self.transfer_token * tokens
 
 
+@dataclass(frozen=True, slots=True)
+class StepsAndTransfers:
+    """A step model whose transfers take what the Go simulator's flags say, where these say anything."""
+
+    steps: StepModel
+    pace: Pace
+
+    def step_time(self, batch: Batch, /) -> float:
+        return self.steps.step_time(batch)
+
+    def transfer_time(self, tokens: int, /) -> float:
+        """Return how long a prompt's blocks take to arrive from another engine."""
+        return PacedModel(self.pace).step_time(Batch(remote_tokens=tokens)) or self.steps.transfer_time(tokens)
+
+
 def step_model(document: object, *, name: str) -> StepModel:
     """Return the model whose coefficients (microseconds) a YAML document holds under `coefficients_us`.
 

@@ -18,6 +18,8 @@ from pointsman.sim.messages import MessagesWriter, conversation
 from pointsman.sim.prompts import Prompt, from_field, from_ids, from_messages
 from pointsman.sim.responses import ResponsesWriter, messages_of
 
+MOST_LOGPROBS = 20
+
 
 class Plan(NamedTuple):
     """A request, whichever API it came through. A tuple, because one is made for every request."""
@@ -38,6 +40,7 @@ class Plan(NamedTuple):
     tool_choice: str | dict[str, Any] | None = None
     tool_style: str = "chat"
     tools_answered: bool = False  # the conversation already holds a tool's result
+    logprobs: int = 0  # alternatives per token
     images: bool = False  # the API can show an image
     as_ids: bool = False  # the answer is token ids rather than text
 
@@ -51,6 +54,7 @@ def chat(body: bytes) -> Plan:
         **_common(read),
         prompts=lambda: [from_messages(read.messages)],
         writer=lambda job: ChatWriter(job, logprobs=top),
+        logprobs=top or 0,
         max_tokens=limit,
         tools=read.tools or (),
         tool_choice=read.tool_choice,
@@ -65,6 +69,7 @@ def completion(body: bytes) -> Plan:
         **_common(read),
         prompts=lambda: from_field(read.prompt),
         writer=lambda job: CompletionWriter(job, logprobs=read.logprobs),
+        logprobs=read.logprobs or 0,
         max_tokens=read.max_tokens,
     )
 
@@ -185,6 +190,12 @@ def _eos(plan: Plan) -> str | None:
     return None
 
 
+def _logprobs(plan: Plan) -> str | None:
+    if not 0 <= plan.logprobs <= MOST_LOGPROBS:
+        return f"logprobs and top_logprobs must be between 0 and {MOST_LOGPROBS}"
+    return None
+
+
 def _threshold(plan: Plan) -> str | None:
     if plan.threshold is not None and not 0 <= plan.threshold <= 1:
         return "cache_hit_threshold must be between 0 and 1"
@@ -197,5 +208,6 @@ RULES = (
     _positive,  # vLLM refuses an empty answer
     _prefill,  # the sidecar reads the transfer parameters from a whole body
     _eos,  # without a limit the answer would never end
+    _logprobs,  # vLLM's own limit; without one a single number could ask for all our memory
     _threshold,  # a share
 )

@@ -9,6 +9,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha1
 
 from pointsman.core.errors import UserError
@@ -18,7 +19,7 @@ from pointsman.sim.dataset import Dataset
 from pointsman.sim.engine import ABORTED, DONE, Engine, EngineConfig, Seq, Step, Work
 from pointsman.sim.jobs import Choice, Job
 from pointsman.sim.lanes import LaneEngine
-from pointsman.sim.latency import PacedModel, StepModel
+from pointsman.sim.latency import PacedModel, StepModel, StepsAndTransfers
 from pointsman.sim.metrics import Gauges, Metrics
 from pointsman.sim.prompts import Prompt
 from pointsman.sim.settings import Settings
@@ -40,7 +41,8 @@ def build_engine(settings: Settings, *, step_model: StepModel | None, events: bo
         pipelined=settings.async_scheduling,
     )
     if step_model is not None:
-        return StepEngine(config, latency=step_model, hasher=hashing.child, events=events)
+        latency = StepsAndTransfers(step_model, settings.pace())
+        return StepEngine(config, latency=latency, hasher=hashing.child, events=events)
     return LaneEngine(config, latency=PacedModel(settings.pace()), hasher=hashing.child, events=events)
 
 
@@ -116,6 +118,8 @@ class Pod:
         self.engine.slowdown = 1.0
         if isinstance(self.engine, LaneEngine):
             self.engine.latency = PacedModel(settings.pace())
+        elif isinstance(self.engine, StepEngine) and isinstance(self.engine.latency, StepsAndTransfers):
+            self.engine.latency = replace(self.engine.latency, pace=settings.pace())
         if fake is not None:
             fake.fill(self.metrics)
 
@@ -213,6 +217,12 @@ class Pod:
             if seq is not None and seq.state not in {DONE, ABORTED}:
                 self.engine.abort(seq, now=now)
         self._pump()
+
+    def clear_cache(self) -> None:
+        """Forget all cached blocks that nobody uses, and say so."""
+        self.engine.books.clear_cache()
+        if self.on_blocks is not None:
+            self.on_blocks()
 
     # driving the engine
 

@@ -10,6 +10,8 @@ from pointsman.sim import hashing, tokens
 from pointsman.sim.bodies import Message
 from pointsman.sim.failures import Refusal
 
+MOST_PROMPTS = 10_000  # in one request
+
 
 class Prompt:
     """One prompt: its text, and what an echo of it says."""
@@ -63,6 +65,8 @@ def from_field(prompt: str | Sequence[str | int | Sequence[int]], *, name: str =
         return [Prompt(prompt)]
     if not prompt:
         raise Refusal(400, f"{name} must not be empty", param=name)
+    if len(prompt) > MOST_PROMPTS and not isinstance(prompt[0], int):
+        raise Refusal(400, f"{name} must hold at most {MOST_PROMPTS} prompts", param=name)
     if all(isinstance(item, str) for item in prompt):
         return [Prompt(str(item)) for item in prompt]
     if all(isinstance(item, int) for item in prompt):
@@ -88,13 +92,15 @@ def from_messages(messages: Sequence[Message]) -> Prompt:
     return prompt
 
 
-def content_text(content: str | Sequence[dict[str, Any]] | None, *, media: list[str] | None = None) -> str:
-    """Return the text of a message's content; other parts are noted in `media`."""
+def content_text(content: Any, *, media: list[str] | None = None) -> str:
+    """Return the text of a message's content, whatever a client put there; other parts are noted in `media`."""
     if content is None or isinstance(content, str):
         return content or ""
+    if not isinstance(content, list):
+        return str(content)
     texts = []
     for part in content:
-        kind = part.get("type")
+        kind = part.get("type") if isinstance(part, dict) else None
         if kind in {"text", "input_text", "output_text"}:
             texts.append(str(part.get("text") or ""))
         elif media is not None and isinstance(kind, str):

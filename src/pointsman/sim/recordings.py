@@ -56,8 +56,8 @@ class Recording:
     requests: Sequence[Recorded]
 
 
-def load(folder: Path) -> Recording:
-    """Read a recording.
+def load(folder: Path, *, blocks: int | None = None) -> Recording:
+    """Read a recording; `blocks` is the size of its KV cache where the recording does not tell and it ran full.
 
     Raises UserError naming the file and what is wrong with it.
     """
@@ -67,9 +67,13 @@ def load(folder: Path) -> Recording:
     if not rows:
         raise UserError(f"{folder / 'requests.jsonl'} holds no requests")
     settings = meta.get("engine_kwargs", {})
+    if (settings.get("data_parallel_size") or 1) > 1:
+        raise UserError(f"{folder} was recorded on several engines (data_parallel_size): record one of them")
     engine = EngineConfig(
         max_num_seqs=settings.get("max_num_seqs") or 256,
         max_num_batched_tokens=settings.get("max_num_batched_tokens") or 2048,
+        blocks=blocks or settings.get("num_gpu_blocks_override") or meta.get("num_gpu_blocks"),
+        block_size=settings.get("block_size") or 16,
         pipelined=settings.get("async_scheduling") is not False,
     )
     try:

@@ -150,7 +150,8 @@ class Settings:
     def pace(self) -> Pace:
         """Return the latency settings of the Go models."""
         shared = {f.name: getattr(self, f.name) for f in fields(Pace) if f.name != "calculator"}
-        return Pace(calculator=self.latency_calculator, **shared)
+        calculator = "" if self.latency_calculator == "step" else self.latency_calculator
+        return Pace(calculator=calculator, **shared)
 
 
 OPTIONS: dict[str, Field[Any]] = {f.name.replace("_", "-"): f for f in fields(Settings)}

@@ -27,6 +27,7 @@ _TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object",
 _PREFIXES = {"chat": "chatcmpl-tool-", "anthropic": "toolu_", "responses": "fc_"}
 FRAME = 3  # tokens around the arguments
 _DEEPEST = 16
+_MOST_VALUES = 1000  # in one call's arguments; beyond, arrays stay empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +134,15 @@ def _allowed(
 def _call(index: int, function: Mapping[str, Any], *, style: str, chance: Chance, settings: Settings) -> Call:
     drawer = _Drawer(chance, settings)
     schema = function.get("parameters") or {}
-    arguments = drawer.object(schema, optional=settings.tool_call_not_required_param_probability, depth=0)
+    try:
+        arguments = drawer.object(schema, optional=settings.tool_call_not_required_param_probability, depth=0)
+    except (AttributeError, TypeError, ValueError, RecursionError):  # only where nobody checked the schema before
+        raise Refusal(
+            400, f"Tool validation failed: the schema of {function.get('name')!r} cannot be followed"
+        ) from None
     number = f"{chance.below(10**10):010d}"
     text = msgspec.json.encode(arguments).decode()
-    return Call(index, _PREFIXES[style] + number, str(function["name"]), text)
+    return Call(index, _PREFIXES[style] + number, str(function.get("name", "")), text)
 
 
 class _Drawer:
@@ -145,6 +151,7 @@ class _Drawer:
     def __init__(self, chance: Chance, settings: Settings) -> None:
         self.chance = chance
         self.settings = settings
+        self._left = _MOST_VALUES
 
     def object(self, schema: Mapping[str, Any], *, optional: int, depth: int) -> dict[str, Any]:
         required = schema.get("required") or ()
@@ -157,6 +164,7 @@ class _Drawer:
 
     def value(self, schema: Mapping[str, Any], *, depth: int) -> Any:
         s, chance = self.settings, self.chance
+        self._left -= 1
         if schema.get("enum"):
             return chance.choice(schema["enum"])
         match schema.get("type", "string" if depth else "object"):
@@ -180,6 +188,8 @@ class _Drawer:
         high = schema.get("maxItems", self.settings.max_tool_call_array_param_length)
         low = low if isinstance(low, int) and 0 <= low <= 100 else 0
         high = min(high, 100) if isinstance(high, int) and high >= low else low
+        if self._left <= 0:  # arrays of arrays grow by powers
+            return []
         items = schema.get("items") or {"type": "string"}
         return [self.value(items, depth=depth + 1) for _ in range(self.chance.between(low, high))]
 

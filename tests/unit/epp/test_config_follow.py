@@ -1,5 +1,6 @@
 """A configuration that changes while it is used."""
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -73,8 +74,6 @@ def test_a_file_that_is_wrong_at_the_start_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_the_file_is_watched(tmp_path: Path) -> None:
-    import asyncio
-
     follower, used = follow(tmp_path)
 
     async with asyncio.TaskGroup() as tasks:

@@ -75,6 +75,9 @@ def test_a_plain_class_is_given_its_parameters_and_a_context() -> None:
         pytest.param("ByName", {"prefr": "x"}, "parameters.prefr: unknown field: did you mean 'prefer'?", id="unknown"),
         pytest.param("ByName", {"prefer": 5}, "parameters.prefer: input should be a valid string, not 5", id="type"),
         pytest.param("ByModel", {}, "parameters.limit: is missing: it has no default", id="missing"),
+        pytest.param(
+            "ByModel", {"limit": 1, "limt": 2}, "parameters.limt: unknown field: did you mean 'limit'?", id="model"
+        ),
         pytest.param("WithContext", {"inner": {"shar": 1}}, "parameters.inner.shar: unknown field", id="nested"),
         pytest.param("Plain", {"a": 1}, f"parameters: {HERE}:Plain takes no parameters: remove a", id="takes none"),
         pytest.param("Useless", {}, f"type: '{HERE}:Useless' has none of the methods of a plugin", id="no method"),

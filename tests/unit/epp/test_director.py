@@ -348,3 +348,35 @@ def test_a_plugin_learns_who_is_gone_also_after_a_reload() -> None:
     director.use(fresh.scheduler)
     assert director.scheduler is fresh.scheduler
     assert ask(director) == "pod1"
+
+
+# -- what Envoy says about who served ---------------------------------------------------------------------------
+
+RANKS = HEAD + "plugins: [{type: queue-scorer}, {type: data-parallel-profile-handler, parameters: {primaryPort: 8000}}]"
+
+
+def test_a_rank_behind_the_address_that_served_has_not_failed() -> None:
+    """Ranks of one pod are reached through its first port: that Envoy names that port says nothing against a rank."""
+    ranks = [Endpoint(name=f"rank-{n}", address="192.168.1.1", port=8000 + n) for n in range(3)]
+    director = direct(
+        *((rank, EndpointMetrics(updated_at=0.0, waiting=rank.port == 8000)) for rank in ranks), config=RANKS
+    )
+    for _ in range(4):
+        decision, reservation = director.direct(Request(id="r", headers={}))
+        assert decision.destination == "192.168.1.1:8000"
+        picked = reservation.member
+        director.served(reservation, "192.168.1.1:8000")
+        assert reservation.member is picked
+    assert len(director.pool.candidates) == 3
+    assert director.tally.served_elsewhere == 0
+
+
+def test_an_endpoint_that_envoy_could_not_reach_is_left_alone() -> None:
+    director = direct(pod(1), pod(2, waiting=5))
+    for _ in range(2):
+        _, reservation = director.direct(Request(id="r", headers={}))
+        assert reservation.member is director.pool.members[0]
+        director.served(reservation, "192.168.1.2:8000")
+        reservation.release()
+    assert director.tally.served_elsewhere == 2
+    assert director.pool.candidates == (director.pool.members[1],)

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 
 async def test_the_reference_is_complete_and_true(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    picker = Picker(Settings(), rng=random.Random(1))
+    picker = Picker(Settings(enable_grpc_stream_metrics=True), rng=random.Random(1))
     picker._show_metrics()
     page = picker.metrics.render().decode()
     shown = set(re.findall(r"^# TYPE ((?:llm_d_epp|pointsman)_\S+) ", page, re.MULTILINE))

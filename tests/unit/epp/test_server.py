@@ -50,7 +50,7 @@ def replace(path: Path, text: str) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):  # a busy machine is slow
         while not condition():  # noqa: ASYNC110 - a test may poll
             await asyncio.sleep(0.01)
 

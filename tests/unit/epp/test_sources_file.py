@@ -119,7 +119,7 @@ async def following(path: Path, seen: Seen) -> AsyncIterator[None]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):  # a busy machine is slow
         while not condition():  # noqa: ASYNC110 - a test may poll
             await asyncio.sleep(0.01)
 

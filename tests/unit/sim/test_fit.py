@@ -75,6 +75,7 @@ def test_the_file_that_it_writes_is_a_step_model(tmp_path: Path) -> None:
         pytest.param("{", "", "is not JSON", id="bad meta"),
         pytest.param("{}", "", "holds no requests", id="empty"),
         pytest.param("{}", '{"input_toks": 1}', "lacks", id="missing times"),
+        pytest.param('{"engine_kwargs": {"data_parallel_size": 2}}', "{}", "several engines", id="ranks"),
     ],
 )
 def test_a_folder_that_is_no_recording_is_one_clear_sentence(
@@ -85,6 +86,14 @@ def test_a_folder_that_is_no_recording_is_one_clear_sentence(
     (tmp_path / "requests.jsonl").write_text(rows)
     with pytest.raises(UserError, match=complaint):
         recordings.load(tmp_path)
+
+
+def test_the_size_of_the_kv_cache_is_taken_over(tmp_path: Path) -> None:
+    write(made_up(seed=1, rate=8.0), tmp_path)
+    assert recordings.load(tmp_path).engine.blocks is None
+    small = recordings.load(tmp_path, blocks=400)
+    assert small.engine.blocks == 400
+    assert replay(small, TRUE).requests[-1].last_token > replay(recordings.load(tmp_path), TRUE).requests[-1].last_token
 
 
 @pytest.mark.skipif("POINTSMAN_DATA" not in os.environ, reason="POINTSMAN_DATA names no folder with vllm-runs/")

@@ -6,7 +6,7 @@ import pytest
 
 from pointsman.core.errors import UserError
 from pointsman.sim.chance import Chance
-from pointsman.sim.latency import Batch, Pace, PacedModel, StepModel, step_model
+from pointsman.sim.latency import Batch, Pace, PacedModel, StepModel, StepsAndTransfers, step_model
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,14 @@ def test_samples_stay_within_the_band_and_keep_the_mean() -> None:
 def test_a_step_is_linear_in_what_it_holds() -> None:
     model = StepModel(base=1.0, prefill_token=0.1, prefill_context=0.01, decode_seq=0.5, context_token=0.001)
     assert model.step_time(Batch(10, 20, 2, 1000)) == pytest.approx(1 + 1 + 0.2 + 1 + 1)
+
+
+def test_transfers_between_engines_that_step_take_what_the_flags_say() -> None:
+    model = StepModel(base=1.0, transfer_token=0.5)
+    assert StepsAndTransfers(model, Pace()).transfer_time(10) == 5.0
+    assert StepsAndTransfers(model, Pace(kv_cache_transfer_latency=0.2)).transfer_time(10) == 0.2
+    assert StepsAndTransfers(model, Pace(kv_cache_transfer_time_per_token=0.01)).transfer_time(10) == pytest.approx(0.1)
+    assert StepsAndTransfers(model, Pace()).step_time(Batch()) == 1.0
 
 
 @pytest.mark.parametrize(

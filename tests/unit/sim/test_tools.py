@@ -95,3 +95,19 @@ def test_the_choice_bounds_the_number_of_calls(choice: Any, least: int, most: in
 def test_a_choice_outside_the_offer_is_refused() -> None:
     with pytest.raises(Refusal, match="not among the tools"):
         tools.calls([{"name": "a"}], choice={"name": "z"}, style="chat", chance=Chance(1), settings=Settings(model="m"))
+
+
+def test_arrays_of_arrays_stay_small() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(12):
+        schema = {"type": "array", "items": schema, "minItems": 50}
+    offered = [{"name": "f", "parameters": {"type": "object", "properties": {"a": schema}, "required": ["a"]}}]
+    tools.check(offered)
+    (call,) = tools.calls(offered, choice="required", style="chat", chance=Chance(1), settings=Settings(model="m"))
+    assert len(call.arguments) < 100_000
+
+
+def test_an_unchecked_schema_that_cannot_be_followed_is_refused() -> None:
+    offered = [{"name": "f", "parameters": {"properties": [1, 2]}}]
+    with pytest.raises(Refusal, match="cannot be followed"):
+        tools.calls(offered, choice="required", style="chat", chance=Chance(1), settings=Settings(model="m"))

@@ -126,7 +126,7 @@ class ApproxPrefixParameters(Parameters):
     max_prefix_blocks_to_match: int = Field(default=2048, ge=0, description="Used when the token limit is 0.")
     lru_capacity_per_server: int = Field(default=31_250, ge=1)
     block_size: int | None = Field(default=None, ge=1, description="Deprecated: block size in characters, ignored.")
-    match_mode: Literal["contiguous", "any"] = "contiguous"
+    match_mode: Literal["contiguous", "any"] = Field(default="contiguous", description="Both find the same here.")
 
 
 class ApproxPrefixCacheProducer:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, matched, request
 
-from pointsman.epp.plugins.api import Picked
+from pointsman.epp.plugins.api import Context, Picked
 from pointsman.epp.plugins.deciders import PrefixBasedDecider, PrefixBasedParameters
 from pointsman.epp.plugins.handlers import Deciders, DisaggParameters, DisaggProfileHandler
 from pointsman.epp.refusals import BadRequest, ResourceExhausted
@@ -77,8 +77,6 @@ class Yes:
 
 
 def disagg(*profiles: str, prefill: bool = True, encode: bool = True, order: str = "decode-first") -> Any:
-    from pointsman.epp.plugins.api import Context
-
     parameters = DisaggParameters.model_validate({"stageOrder": order}).model_copy(
         update={"deciders": Deciders(prefill="p", encode="e")}
     )

@@ -96,7 +96,7 @@ class Recorder:
     ) -> None:
         self._client = client
         self._component = component
-        self._ledger = ledger or Ledger()
+        self._ledger = Ledger() if ledger is None else ledger  # an empty one is false
         self._wall = wall
         self._tick = tick
         self._said = asyncio.Event()

@@ -6,6 +6,7 @@
 import os
 import secrets
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.cluster import Cluster
-from tests.e2e.image import IMAGE, build_image
+from tests.e2e.image import IMAGE, ROOT, build_image
 from tests.e2e.traces import Traces
 
 collect_ignore_glob = [] if os.environ.get("POINTSMAN_E2E") else ["test_*.py"]
@@ -40,6 +41,7 @@ def _own_node(directory: Path) -> Iterator[Cluster]:
     places = node.places_of(directory / "state")
     image = build_image(places.node)
     before = Traces.take()
+    guard = _guard(places.state)
     try:
         times = node.up(places, images=[image])
         print("node up:", times)
@@ -50,8 +52,21 @@ def _own_node(directory: Path) -> Iterator[Cluster]:
             yield Cluster(config, image=IMAGE, program=places.program("kubectl"))
     finally:
         node.down(places)
+        guard.communicate(b"done\n")
     left = Traces.take().beyond(before)
     assert not left, f"the node left traces: {left}"
+
+
+def _guard(state: Path) -> subprocess.Popen[bytes]:
+    """Start a process that takes the node down when ours ends without a word: the pipe closes, however we end."""
+    command = [sys.executable, "-m", "tools.node.cluster", "down"]
+    return subprocess.Popen(
+        ["sh", "-c", 'read line || exec "$@"', "guard", *command],
+        stdin=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "NODE_STATE": str(state)},
+        start_new_session=True,
+    )
 
 
 @pytest.fixture

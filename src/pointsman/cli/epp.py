@@ -1,6 +1,5 @@
 """`pointsman epp`: run the endpoint picker, or check its configuration without running it."""
 
-import asyncio
 import random
 import sys
 import time
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from cyclopts import App
 
+from pointsman.core import loop
 from pointsman.core.logs import configure_logs, get_logger
 from pointsman.epp.settings import Settings
 
@@ -24,11 +24,10 @@ def run(settings: Settings | None = None) -> None:
     for flag in settings.without_effect():
         get_logger(__name__).warning("epp: flag has no effect in this version", flag=flag)
 
-    async def serve() -> None:
+    async def main() -> None:
         await Picker(settings, rng=random.Random()).run()  # noqa: S311 - spreads load, guards nothing
 
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(serve())
+    loop.serve(main())
 
 
 @epp.command
@@ -52,12 +51,3 @@ def check(file: Path, *, allow_experimental_plugins: bool = False) -> int:
     sys.stderr.write("".join(f"{file}: warning: {warning}\n" for warning in plan.warnings))
     sys.stdout.write(built.to_yaml())
     return 0
-
-
-def _fast_loop() -> "type[asyncio.AbstractEventLoop] | None":
-    """Return uvloop where it is there, else asyncio's own loop."""
-    try:
-        import uvloop
-    except ImportError:  # pragma: no cover - Windows
-        return None
-    return uvloop.Loop

@@ -3,19 +3,13 @@
 The command is registered without cyclopts' own help and flags: a vLLM command line must reach us as it is.
 """
 
-import asyncio
-import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
-
-if TYPE_CHECKING:
-    from pointsman.sim import rpc
 
 sim = App(
     name="sim",
@@ -28,6 +22,7 @@ sim = App(
 @sim.default
 def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
     """Serve one or many simulated vLLM pods until SIGTERM."""
+    from pointsman.core import loop
     from pointsman.core.logs import configure_logs, get_logger
     from pointsman.sim import options
 
@@ -41,11 +36,7 @@ def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
         get_logger(__name__).warning("flags of vLLM that mean nothing to a simulator are ignored", flags=names)
     from pointsman.sim.server import run
 
-    gc.collect()
-    gc.freeze()  # what is loaded by now stays; looking at it again and again would only cost time
-    gc.set_threshold(20_000, 20, 20)
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
-        runner.run(run(read.settings, http2=speak_grpc))
+    loop.serve(run(read.settings))
     return 0
 
 
@@ -80,19 +71,3 @@ def fit(run: Path, *, out: Path | None = None, model: Path | None = None, num_gp
         else:
             out.write_text(text)
     return 0
-
-
-def speak_grpc(methods: "Mapping[str, Callable[[rpc.Push], rpc.Call]]") -> asyncio.Protocol:
-    """Return the protocol of an HTTP/2 connection."""
-    from pointsman.cli.sim_grpc import protocol
-
-    return protocol(methods)
-
-
-def new_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return uvloop's loop where it is installed, which is everywhere but on Windows."""
-    try:
-        import uvloop
-    except ImportError:  # pragma: no cover
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop

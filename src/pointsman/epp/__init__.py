@@ -1,4 +1,5 @@
-"""The endpoint picker. A request walks core-ward once (wire → grpc → stream → director → scheduler → plugins) and back.
+"""The endpoint picker. A request walks core-ward once (stream → director → scheduler → profile → plugins) and back.
 
-`listener` and `server` are the shell: sockets, certificates, files, signals. Everything else is without I/O.
+`server` is the shell, with `sources` that ask and watch: certificates, files, signals, model servers. The rest is
+without I/O, and what carries it, HTTP/2 and gRPC, is in `pointsman.wire`.
 """

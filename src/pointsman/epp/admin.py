@@ -15,13 +15,13 @@ from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director
 from pointsman.epp.explain import BOUNDS_SECONDS, Meters
 from pointsman.epp.health import Health
-from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
 from pointsman.epp.plugins.handlers import DisaggProfileHandler
 from pointsman.epp.plugins.prefixes import ApproxPrefixCacheProducer
 from pointsman.epp.pool import Member
 from pointsman.epp.tracing import Tracer
+from pointsman.wire.listener import Listener
 
 _INDEX: Labels = ("plugin_name", "plugin_type")
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"

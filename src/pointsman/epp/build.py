@@ -16,7 +16,15 @@ from pointsman.core.documents import to_yaml
 from pointsman.epp.config_values import ConfigError, Problem, dump
 from pointsman.epp.defaults import Declared, Plan, declare
 from pointsman.epp.explain import Meters
-from pointsman.epp.plugins.api import INFLIGHT_LOAD, PREFIX_MATCHES, SESSION_ID, TOKENIZED_PROMPT, Context, Key
+from pointsman.epp.plugins.api import (
+    ENCODER_MATCHES,
+    INFLIGHT_LOAD,
+    PREFIX_MATCHES,
+    SESSION_ID,
+    TOKENIZED_PROMPT,
+    Context,
+    Key,
+)
 from pointsman.epp.profile import FilterStep, PickerStep, Profile, ScorerStep
 from pointsman.epp.registry import LATER, UnknownType, nearest
 from pointsman.epp.scheduler import Hooked, Parts, Scheduler
@@ -25,6 +33,7 @@ _DEFAULT_PRODUCERS: Mapping[str, str] = {
     TOKENIZED_PROMPT: "token-producer",
     PREFIX_MATCHES: "approx-prefix-cache-producer",
     INFLIGHT_LOAD: "inflight-load-producer",
+    ENCODER_MATCHES: "mm-embeddings-cache-producer",
     SESSION_ID: "session-id-producer",
 }
 

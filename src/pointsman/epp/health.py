@@ -14,8 +14,8 @@ change.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pointsman.epp.grpc import Call, Method, Push
-from pointsman.epp.protobuf import encode_field, read_string_field
+from pointsman.wire.grpc import Call, Method, Push
+from pointsman.wire.protobuf import encode_field, read_string_field
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 LIVENESS = "liveness"

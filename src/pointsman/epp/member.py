@@ -17,6 +17,7 @@ Mark = tuple[int, int]
 """A member's totals at one moment: requests begun and ended."""
 
 _NONE: Mapping[str, float] = {}
+_IN = State.IN  # naming an enum's member is dear on Python 3.11
 
 
 class Keeper(Protocol):
@@ -103,7 +104,7 @@ class Member:
     def judge(self, *, ok: bool, connection: bool = False) -> None:
         """Learn from a request's outcome whether this endpoint can be relied on."""
         standing = self.standing
-        if ok and standing.state is State.IN and not standing.answers and not standing.connections:
+        if ok and standing.state is _IN and not standing.answers and not standing.connections:
             return  # nearly always, and free of charge
         if self._keeper is not None:
             self._keeper.judge(self, ok=ok, connection=connection)

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from pointsman.epp.jsonscan import NotJson, scan_members, top_level_kind
+from pointsman.epp.media import conversation_items, feature_items
 from pointsman.epp.prompts import completion_text, conversation_text, count_tokens, hash_chain, token_bytes
 from pointsman.epp.refusals import BadRequest
-from pointsman.epp.request import Needs, Prompt
+from pointsman.epp.request import MediaItem, Needs, Prompt
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,7 @@ class _Members(msgspec.Struct, gc=False):
     token_ids: Any = None
     input_ids: Any = None
     tools: msgspec.Raw = msgspec.Raw(b"")
+    features: msgspec.Raw = msgspec.Raw(b"")
     cache_salt: Any = None
     max_tokens: Any = None
     max_completion_tokens: Any = None
@@ -52,6 +54,7 @@ class _ModelOnly(msgspec.Struct, gc=False):
     stream: Any = None
 
 
+_RAW = frozenset(("tools", "features"))
 _read_members: Callable[[bytes], _Members] = msgspec.json.Decoder(_Members).decode
 _read_model: Callable[[bytes], _ModelOnly] = msgspec.json.Decoder(_ModelOnly).decode
 
@@ -85,7 +88,7 @@ def _decode_slowly(body: bytes, kind: type[Any]) -> Any:
     _refuse_kind(body)
     found: dict[str, Any] = {}
     for member in members:
-        if member.key in kind.__struct_fields__ and member.key != "tools":
+        if member.key in kind.__struct_fields__ and member.key not in _RAW:
             text = body[member.start : member.stop].decode("utf-8", "replace")
             try:
                 found[member.key] = json.loads(text)
@@ -119,6 +122,7 @@ def _prompt(members: _Members, *, model: str, needs: Needs) -> Prompt:
         block_tokens=needs.block_tokens,
         blocks=blocks,
         multimodal=multimodal,
+        items=_items(members) if needs.media else (),
         max_output_tokens=_most_output(members),
     )
 
@@ -139,6 +143,11 @@ def _text(members: _Members) -> tuple[bytes, bool]:
         if isinstance(ids, list):
             return token_bytes(ids), False
     return completion_text(members.text), False
+
+
+def _items(members: _Members) -> list[MediaItem]:
+    features = bytes(members.features)
+    return feature_items(features) if features else conversation_items(members.messages or members.input)
 
 
 def _texts(value: Any) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any
 
 from xxhash import xxh64_intdigest
 
+from pointsman.epp.media import KINDS, source_of
+
 TOKEN_BYTES = 4
 _PAIR = struct.Struct("<QQ")
-_MEDIA = frozenset(("image_url", "video_url", "audio_url", "input_audio", "image", "input_image", "video", "audio"))
 
 
 def count_tokens(text: bytes) -> int:
@@ -89,7 +90,7 @@ def _read_blocks(blocks: list[Any], parts: list[str]) -> bool:
         kind, text = block.get("type"), block.get("text")
         if isinstance(text, str):
             parts.append(text)
-        elif kind in _MEDIA:
+        elif isinstance(kind, str) and kind in KINDS:
             multimodal = True
-            parts += [str(kind), str(block.get(str(kind)))]
+            parts += [kind, str(source_of(block, kind))]
     return multimodal

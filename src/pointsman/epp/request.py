@@ -20,7 +20,15 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     prompt: bool = False  # the number of prompt tokens
     block_tokens: int = 0  # hash the prompt in blocks of this many tokens; 0 for no hashes
     max_blocks: int = 0  # … at most so many blocks; 0 for all
+    media: bool = False  # the images, videos and sounds one by one
     response: bool = False  # some plugin reads the response's body
+
+
+class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One image, video or sound; equal ones have equal hashes."""
+
+    hash: int
+    size: int = 1  # in tokens where they are known, else 1 for each
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +38,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int = 0
     blocks: Sequence[int] = ()  # the hash chain; the last block may be partial
     multimodal: bool = False  # has an image, video or audio block
+    items: Sequence[MediaItem] = ()  # those, each once, when they were asked for
     max_output_tokens: int | None = None
 
 

@@ -9,6 +9,8 @@ from typing import Protocol
 from pointsman.epp.ejection import State
 from pointsman.epp.member import Member
 
+_PROBE = State.PROBE  # naming an enum's member is dear on Python 3.11
+
 
 class Meter(Protocol):
     """Counts what happens to one request."""
@@ -34,7 +36,7 @@ class Reservation:
     def __init__(self, member: Member, *, tokens: int = 0) -> None:
         self._member: Member | None = member
         self._tokens = tokens
-        self._probe = member.standing.state is State.PROBE
+        self._probe = member.standing.state is _PROBE
         self.meter: Meter | None = None
         self.sent_to = member.endpoint.target  # another where one address stands before several endpoints
         member.picks += 1

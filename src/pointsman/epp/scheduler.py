@@ -140,6 +140,7 @@ class Scheduler:
             prompt=any(each.prompt for each in asked),
             block_tokens=hashed.block_tokens,
             max_blocks=hashed.max_blocks,
+            media=any(each.media for each in asked),
         )
 
     def admit(self, request: Request, endpoints: Endpoints) -> None:

@@ -25,10 +25,7 @@ from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.explain_log import Recorder
-from pointsman.epp.grpc import Call, Method, Router
 from pointsman.epp.health import EXT_PROC, Health
-from pointsman.epp.limits import Limits
-from pointsman.epp.listener import Listener
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
 from pointsman.epp.metrics_request import Bookkeeper
@@ -44,6 +41,9 @@ from pointsman.epp.sources.planned import Sources
 from pointsman.epp.sources.scrape import Tally
 from pointsman.epp.stream import Exchange
 from pointsman.epp.tracing import Tracer, exporter_of
+from pointsman.wire.grpc import Call, Method, Router
+from pointsman.wire.limits import Limits
+from pointsman.wire.listener import Listener
 
 log = get_logger(__name__)
 

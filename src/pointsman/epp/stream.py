@@ -27,11 +27,11 @@ from pointsman.epp.messages import (
     trailers_reply,
 )
 from pointsman.epp.pool import Reservation
-from pointsman.epp.protobuf import Value
 from pointsman.epp.refusals import Refusal, TooLarge
 from pointsman.epp.rename import ResponseRenamer
 from pointsman.epp.request import Decision, Needs, Request
 from pointsman.epp.usage import UsageReader
+from pointsman.wire.protobuf import Value
 
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
@@ -66,7 +66,7 @@ class Exchange:
         self._max_body = max_body
         self._headers: dict[str, str] | None = None
         self._needs = _NOTHING
-        self._modes = (int(BodyMode.FULL_DUPLEX_STREAMED), int(BodyMode.FULL_DUPLEX_STREAMED))
+        self._modes: tuple[int, int] = (BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
         self._subset: tuple[str, ...] | None = None
         self._held: list[bytes] | None = None  # the body, while the pick waits for its end
         self._body = 0  # how much of it there was

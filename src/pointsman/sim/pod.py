@@ -268,7 +268,10 @@ class Pod:
 
     def _account(self, seq: Seq) -> None:
         choice: Choice = seq.work.owner
-        self.metrics.finished(seq, reason=choice.finish_reason, max_tokens=choice.job.max_tokens)
+        job = choice.job
+        self.metrics.finished(seq, reason=choice.finish_reason, max_tokens=job.max_tokens)
+        if job.closed and job.choices:
+            job.release()
 
     # what a scrape sees
 

@@ -1,9 +1,10 @@
-"""The protobuf wire format, as far as vLLM's gRPC messages need it. What is not a message is a `Refusal` 400."""
+"""vLLM's gRPC messages as fields. What is not a message is a `Refusal` 400."""
 
 import struct
 from collections.abc import Iterator, Sequence
 
 from pointsman.sim.failures import Refusal
+from pointsman.wire.protobuf import Malformed, fields, read_varint, varint
 
 Field = tuple[int, int | bytes]
 """A field's number, and its value: a number for varints, bytes for what has a length."""
@@ -14,40 +15,14 @@ def decode(data: bytes) -> Iterator[Field]:
 
     Raises Refusal 400 when the bytes are not a message.
     """
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        match tag & 7:
-            case 0:
-                value, at = _varint(data, at)
-                yield tag >> 3, value
-            case 2:
-                size, at = _varint(data, at)
-                if at + size > len(data):
-                    raise _malformed()
-                yield tag >> 3, data[at : at + size]
-                at += size
-            case 1 | 5 as kind:
-                at += 8 if kind == 1 else 4
-            case _:
-                raise _malformed()
-
-
-def _malformed() -> Refusal:
-    return Refusal(400, "the message is not valid protobuf")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 64, 7):
-        if at >= len(data):
-            raise _malformed()
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise _malformed()
+    try:
+        for number, wire, start, stop in fields(data, 0, len(data)):
+            if wire == 0:
+                yield number, read_varint(data, start)[0]
+            elif wire == 2:
+                yield number, data[start:stop]
+    except Malformed:
+        raise Refusal(400, "the message is not valid protobuf") from None
 
 
 def numbers(value: int | bytes) -> list[int]:
@@ -55,20 +30,13 @@ def numbers(value: int | bytes) -> list[int]:
     if isinstance(value, int):
         return [value]
     found, at = [], 0
-    while at < len(value):
-        number, at = _varint(value, at)
-        found.append(number)
+    try:
+        while at < len(value):
+            number, at = read_varint(value, at)
+            found.append(number)
+    except Malformed:
+        raise Refusal(400, "the message is not valid protobuf") from None
     return found
-
-
-def varint(value: int) -> bytes:
-    """Return the number as protobuf writes it."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def encode(*fields: tuple[int, int | float | str | bytes | Sequence[int]]) -> bytes:

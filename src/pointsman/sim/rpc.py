@@ -1,8 +1,8 @@
 """vLLM's gRPC service `vllm.grpc.engine.VllmEngine`, without a wire: messages in, messages out.
 
 A call takes one request message; what it sends later goes through the `push` that it was opened with, and `finished`
-says when that was all. The caller brings HTTP/2 and gRPC framing (`cli.sim` joins the two, since the picker's wire is
-not ours to import) and turns a `Refusal` into a status. Generation takes the same path as every HTTP route.
+says when that was all. `grpc` brings HTTP/2 and gRPC framing and turns a `Refusal` into a status. Generation takes the
+same path as every HTTP route.
 """
 
 import struct

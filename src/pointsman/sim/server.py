@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -28,8 +28,6 @@ from pointsman.sim.pod import Pod
 from pointsman.sim.routes import Routes
 from pointsman.sim.settings import Settings
 
-Http2 = Callable[[Mapping[str, Callable[[rpc.Push], rpc.Call]]], asyncio.Protocol]
-"""Given the methods of a pod, makes the protocol of one HTTP/2 connection."""
 SHIPPED = "rtxpro6000-llama-3.1-8b.yaml"
 _LOG = get_logger(__name__)
 
@@ -132,10 +130,8 @@ def open_dataset(settings: Settings) -> Dataset | None:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    settings: Settings, *, environ: Mapping[str, str], http2: Http2 | None = None
-) -> AsyncIterator[list[Served]]:
-    """Serve all pods of the settings until the context ends; `http2` speaks gRPC on their ports."""
+async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIterator[list[Served]]:
+    """Serve all pods of the settings until the context ends."""
     model, context = load_step_model(settings), tls_context(settings)
     dataset = await asyncio.to_thread(open_dataset, settings)
     async with Server() as server, asyncio.TaskGroup() as tasks:
@@ -144,8 +140,8 @@ async def serving(
             listener = await _listen(server, settings, place=place, tls=context)
             pod = Pod(settings, port=listener.port, rank=place.rank, step_model=model, dataset=dataset)
             listener.handler = Routes(pod, identity=identity(settings, port=pod.port, environ=environ))
-            if http2 is not None and not settings.mm_encoder_only:
-                listener.http2 = partial(http2, rpc.methods(pod))
+            if not settings.mm_encoder_only:
+                listener.http2 = partial(speak_grpc, pod)
             served.append(Served(pod, listener))
             if settings.enable_kvcache and (settings.zmq_endpoint or settings.kv_events_replay_endpoint):
                 running.append(tasks.create_task(_publish(pod, place=place, environ=environ)))
@@ -205,13 +201,20 @@ async def _reload(context: ssl.SSLContext, settings: Settings) -> None:
             _LOG.warning("the old certificate stays", reason=str(error))
 
 
-async def run(settings: Settings, *, http2: Http2 | None = None) -> None:
+def speak_grpc(pod: Pod) -> asyncio.Protocol:
+    """Return the protocol of one HTTP/2 connection to the pod."""
+    from pointsman.sim import grpc
+
+    return grpc.protocol(rpc.methods(pod))
+
+
+async def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then finish what is open."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with serving(settings, environ=os.environ, http2=http2) as served:
+    async with serving(settings, environ=os.environ) as served:
         ports = [each.listener.port for each in served]
         _LOG.info("simulator ready", model=settings.model, ports=_span(ports), mode=settings.mode)
         await stop.wait()

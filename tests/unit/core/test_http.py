@@ -124,8 +124,7 @@ async def test_keep_alive_head_and_chunked_body(listener: Listener) -> None:
         pytest.param(b"GET /now HTTP/1.1\r\n" + b"a: b\r\n" * 2000 + b"\r\n", 431, id="many fields"),
         pytest.param(b"POST /now HTTP/1.1\r\ncontent-length: 1001\r\n\r\n", 413, id="declared too large"),
         pytest.param(
-            b"POST /now HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
-            + (b"1f4\r\n" + b"x" * 500 + b"\r\n") * 3,
+            b"POST /now HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + (b"1f4\r\n" + b"x" * 500 + b"\r\n") * 3,
             413,
             id="chunks too large",
         ),
@@ -135,9 +134,7 @@ async def test_keep_alive_head_and_chunked_body(listener: Listener) -> None:
             id="smuggling: both lengths",
         ),
         pytest.param(b"POST /now HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400, id="negative length"),
-        pytest.param(
-            b"POST /now HTTP/1.1\r\nexpect: pigs\r\ncontent-length: 1\r\n\r\n", 417, id="expectation"
-        ),
+        pytest.param(b"POST /now HTTP/1.1\r\nexpect: pigs\r\ncontent-length: 1\r\n\r\n", 417, id="expectation"),
         pytest.param(b"POST /now HTTP/1.1\r\ncontent-length: 10\r\n\r\nabc", 408, id="slow loris"),
     ],
 )
@@ -178,9 +175,7 @@ async def test_streams_are_written_from_outside_and_keep_the_connection(listener
     writer.close()
 
 
-async def test_http_1_0_gets_an_unchunked_stream_that_ends_with_the_connection(
-    listener: Listener, app: App
-) -> None:
+async def test_http_1_0_gets_an_unchunked_stream_that_ends_with_the_connection(listener: Listener, app: App) -> None:
     waiting = asyncio.ensure_future(exchange(listener, b"GET /stream HTTP/1.0\r\n\r\n"))
     await until(lambda: app.stream)
     assert app.stream is not None
@@ -221,9 +216,7 @@ async def test_a_peer_that_does_not_read_is_cut_off(app: App) -> None:
         writer.close()
 
 
-async def test_draining_finishes_open_answers_and_refuses_new_connections(
-    listener: Listener, app: App
-) -> None:
+async def test_draining_finishes_open_answers_and_refuses_new_connections(listener: Listener, app: App) -> None:
     open_answer = asyncio.ensure_future(exchange(listener, b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n"))
     _, idle = await asyncio.open_connection("127.0.0.1", listener.port)
     await until(lambda: app.held and len(listener.connections()) == 2)
@@ -260,9 +253,7 @@ def test_a_header_cannot_break_out_of_its_line() -> None:
     data=st.lists(
         st.one_of(
             st.binary(max_size=40),
-            st.sampled_from(
-                [b"GET / HTTP/1.1\r\n", b"\r\n", b"host: x\r\n", b"content-length: 5\r\n", b"5\r\n"]
-            ),
+            st.sampled_from([b"GET / HTTP/1.1\r\n", b"\r\n", b"host: x\r\n", b"content-length: 5\r\n", b"5\r\n"]),
             st.just(b"POST /now HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
         ),
         max_size=12,

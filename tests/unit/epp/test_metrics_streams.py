@@ -2,9 +2,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pointsman.epp.grpc import Failure, Status
 from pointsman.epp.messages import Malformed
 from pointsman.epp.metrics_streams import StreamMetrics
+from pointsman.wire.grpc import Failure, Status
 
 REQUEST_HEADERS, RESPONSE_BODY = b"\x12\x00", b"\x2a\x00"
 

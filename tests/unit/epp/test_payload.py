@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh64_intdigest
 
 from pointsman.epp.payload import read_payload
 from pointsman.epp.prompts import count_tokens, hash_chain
@@ -66,6 +67,51 @@ def test_multimodal() -> None:
     prompt = read_payload(json.dumps(document).encode(), needs=ALL).prompt
     assert prompt is not None
     assert prompt.multimodal
+    assert prompt.items == (), "nobody asked for them"
+
+
+def media(document: Any) -> list[tuple[int, int]]:
+    prompt = read_payload(json.dumps(document).encode(), needs=Needs(body=True, prompt=True, media=True)).prompt
+    assert prompt is not None
+    return [(item.hash, item.size) for item in prompt.items]
+
+
+@pytest.mark.parametrize("member", ["messages", "input"])
+def test_media_one_by_one_when_asked_for(member: str) -> None:
+    block = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+    assert media({member: [{"role": "user", "content": [block]}]}) == [(xxh64_intdigest(b"http://x/y.png"), 1)]
+
+
+def test_media_of_a_rendered_request_have_sizes() -> None:
+    features = {"mm_hashes": {"image": ["abc"]}, "mm_placeholders": {"image": [{"offset": 3, "length": 225}]}}
+    assert media({"token_ids": [1, 2], "features": features}) == [(xxh64_intdigest(b"abc"), 225)]
+
+
+def test_features_that_only_the_slow_reader_takes_are_left_out() -> None:
+    body = b'{"prompt": "\\ud800", "features": {"mm_hashes": {"image": ["a"]}}}'
+    prompt = read_payload(body, needs=Needs(body=True, prompt=True, media=True)).prompt
+    assert prompt is not None
+    assert prompt.items == []
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        pytest.param([{"type": "image", "source": {"type": "url", "url": url}} for url in "ab"], id="anthropic"),
+        pytest.param([{"type": "input_image", "image_url": url} for url in "ab"], id="responses"),
+    ],
+)
+def test_prompts_that_differ_in_an_image_only_have_different_hashes(blocks: list[Any]) -> None:
+    prompts = [
+        read_payload(json.dumps({"messages": [{"role": "user", "content": [block]}]}).encode(), needs=ALL).prompt
+        for block in blocks
+    ]
+    assert all(prompt is not None for prompt in prompts)
+    assert len({tuple(prompt.blocks) for prompt in prompts if prompt is not None}) == 2
+
+
+def test_a_block_of_no_kind_is_skipped() -> None:
+    assert tokens({"messages": [{"role": "user", "content": [{"type": ["image"]}, {"type": {}}]}]}) == 1
 
 
 @pytest.mark.parametrize(

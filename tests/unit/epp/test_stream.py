@@ -165,7 +165,7 @@ def test_trailers_pass_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize("mode", [BodyMode.NONE, BodyMode.STREAMED, BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL])
-def test_where_envoy_owns_the_body_nothing_is_held_and_nothing_echoed(mode: BodyMode) -> None:
+def test_where_envoy_owns_the_body_nothing_is_held_and_nothing_echoed(mode: int) -> None:
     talk = make(A, patient=True)
     (reply,) = talk.headers(modes=(mode, mode))
     assert picked(reply) == "10.0.0.1:8000"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman.sim.failures import Refusal
-from pointsman.sim.protobuf import decode, encode, numbers, varint
+from pointsman.sim.protobuf import decode, encode, numbers
+from pointsman.wire.protobuf import varint
 
 
 @given(st.integers(0, 2**64 - 1))

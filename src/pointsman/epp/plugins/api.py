@@ -11,6 +11,7 @@ A plugin that raises loses its own contribution to this one decision, is counted
 exception is a `Refusal`, which is an answer and not a failure.
 """
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,7 +94,75 @@ class RequestCost(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.prompt - cached) + self.output
 
 
+class EncoderMatches(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a request's images, videos and sounds each endpoint has encoded; who has none is left out."""
+
+    total: int  # the sizes of all of them
+    matched: Mapping[str, int]  # … of those that are there, by target
+
+
+class Slo(msgspec.Struct, frozen=True, kw_only=True):
+    """The latencies that a client asks for in milliseconds; 0 where it asks for none."""
+
+    ttft_ms: float = 0.0
+    tpot_ms: float = 0.0
+
+    @classmethod
+    def of(cls, request: Request) -> "Slo":
+        """Return what the request's headers say; what is no number above 0 says nothing."""
+        return cls(ttft_ms=_milliseconds(request, _SLO_TTFT), tpot_ms=_milliseconds(request, _SLO_TPOT))
+
+
+_SLO_TTFT = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
+_SLO_TPOT = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+
+
+def _milliseconds(request: Request, names: Sequence[str]) -> float:
+    text = next((found for name in names if (found := request.headers.get(name))), "")
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) and value > 0 else 0.0
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one request is expected to take at one endpoint."""
+
+    ttft_ms: float
+    tpot_ms: float | None = None  # None where it does not matter, as for an answer that is not streamed
+
+
+class Headroom(msgspec.Struct, frozen=True):
+    """What is left of the latencies that were asked for, in milliseconds; below 0 they are missed."""
+
+    ttft: float = 0.0
+    tpot: float = 0.0
+
+    @property
+    def enough(self) -> bool:
+        """Whether neither is missed."""
+        return self.ttft >= 0 and self.tpot >= 0
+
+
+class LatencyPredictions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a predictor expects of a request at each endpoint; those that it knows nothing of are left out."""
+
+    latencies: Mapping[str, Latency]  # by target
+    slo_buffer: float = 1.0  # objectives times this are what has to be met
+
+    def headroom(self, target: str, *, slo: Slo) -> Headroom | None:
+        """Return objective · buffer − prediction; an objective that nobody set is 0. None without a prediction."""
+        latency = self.latencies.get(target)
+        if latency is None:
+            return None
+        tpot = 0.0 if latency.tpot_ms is None else slo.tpot_ms * self.slo_buffer - latency.tpot_ms
+        return Headroom(slo.ttft_ms * self.slo_buffer - latency.ttft_ms, tpot)
+
+
 PREFIX_MATCHES = "PrefixCacheMatchInfo"
+ENCODER_MATCHES = "EncoderCacheMatchInfo"
+LATENCY_PREDICTIONS = "LatencyPredictionInfo"
 INFLIGHT_LOAD = "InFlightLoad"
 TOKENIZED_PROMPT = "TokenizedPrompt"
 SESSION_ID = "SessionID"

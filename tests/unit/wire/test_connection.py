@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.epp.peers import GRPC_HEADERS, Client, Frame, Recorder, data_frame, split
+from tests.unit.wire.peers import GRPC_HEADERS, Client, Frame, Recorder, data_frame, split
 
-from pointsman.epp.frames import (
+from pointsman.wire.connection import CONNECTION_WINDOW, STREAM_WINDOW
+from pointsman.wire.frames import (
     ACK,
     END_HEADERS,
     END_STREAM,
@@ -21,8 +22,7 @@ from pointsman.epp.frames import (
     settings,
     window_update,
 )
-from pointsman.epp.limits import Limits, Rate
-from pointsman.epp.wire import CONNECTION_WINDOW, STREAM_WINDOW
+from pointsman.wire.limits import Limits, Rate
 
 
 def ends(frames: list[Frame]) -> list[tuple[int, Code]]:

@@ -2,11 +2,11 @@
 
 import pytest
 from hpack import Encoder
-from tests.unit.epp.peers import GRPC_HEADERS
+from tests.unit.wire.peers import GRPC_HEADERS
 
-from pointsman.epp.frames import Code, ConnectionFault
-from pointsman.epp.headers import HeaderReader
-from pointsman.epp.limits import Limits
+from pointsman.wire.frames import Code, ConnectionFault
+from pointsman.wire.headers import HeaderReader
+from pointsman.wire.limits import Limits
 
 
 def read(*fields: tuple[str, str]) -> str:

@@ -5,7 +5,7 @@ from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.epp.protobuf import Malformed, Value, decode_struct, encode_struct, fields, read_varint, varint
+from pointsman.wire.protobuf import Malformed, Value, decode_struct, encode_struct, fields, read_varint, varint
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 from hpack import Decoder
-from tests.unit.epp.peers import GRPC_HEADERS, Client, Clock, data_frame, split
+from tests.unit.wire.peers import GRPC_HEADERS, Client, Clock, data_frame, split
 
-from pointsman.epp.frames import PREFACE, Code, Kind, reset, settings
-from pointsman.epp.grpc import Call, Failure, Push, Router, Status
-from pointsman.epp.limits import Limits
-from pointsman.epp.wire import Connection
+from pointsman.wire.connection import Connection
+from pointsman.wire.frames import PREFACE, Code, Kind, reset, settings
+from pointsman.wire.grpc import Call, Failure, Push, Router, Status
+from pointsman.wire.limits import Limits
 
 LIMITS = Limits(message_bytes=1000, held_bytes=5000)
 

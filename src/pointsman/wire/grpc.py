@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pointsman.core.logs import get_logger
-from pointsman.epp.frames import WireFault
-from pointsman.epp.headers import Block
-from pointsman.epp.limits import Limits
-from pointsman.epp.outbox import NOBODY, Handler, Stream
-from pointsman.epp.protobuf import Malformed
-from pointsman.epp.wire import Connection
+from pointsman.wire.connection import Connection
+from pointsman.wire.frames import WireFault
+from pointsman.wire.headers import Block
+from pointsman.wire.limits import Limits
+from pointsman.wire.outbox import NOBODY, Handler, Stream
+from pointsman.wire.protobuf import Malformed
 
 log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
-from tests.unit.epp.peers import Clock
+from tests.unit.wire.peers import Clock
 
-from pointsman.epp.limits import Bucket, Rate
+from pointsman.wire.limits import Bucket, Rate
 
 
 def test_a_burst_is_free_a_flood_is_not() -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
-from pointsman.epp.frames import Code, ConnectionFault
-from pointsman.epp.limits import Limits
+from pointsman.wire.frames import Code, ConnectionFault
+from pointsman.wire.limits import Limits
 
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _REQUIRED = (b":method", b":scheme", b":path")

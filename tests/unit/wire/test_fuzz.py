@@ -7,11 +7,11 @@ import os
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.epp.peers import GRPC_HEADERS, Client, data_frame, split
-from tests.unit.epp.test_grpc import GrpcClient, calls, framed
+from tests.unit.wire.peers import GRPC_HEADERS, Client, data_frame, split
+from tests.unit.wire.test_grpc import GrpcClient, calls, framed
 
-from pointsman.epp.frames import PREFACE, Code, Kind, frame
-from pointsman.epp.frames import settings as settings_frame
+from pointsman.wire.frames import PREFACE, Code, Kind, frame
+from pointsman.wire.frames import settings as settings_frame
 
 EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "300"))
 FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,16 +1,13 @@
-"""gRPC for the simulator: its service on the picker's wire. The two are siblings, so this is where they meet.
-
-Imported with the first HTTP/2 connection; most simulators never see one.
-"""
+"""The simulator's gRPC service on the wire. Imported with the first HTTP/2 connection; most simulators see none."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from pointsman.epp.grpc import Call, Failure, Method, Push, Router, Status
-from pointsman.epp.limits import Limits
-from pointsman.epp.listener import Listener, Peer
 from pointsman.sim import rpc
 from pointsman.sim.failures import Refusal
+from pointsman.wire.grpc import Call, Failure, Method, Push, Router, Status
+from pointsman.wire.limits import Limits
+from pointsman.wire.listener import Listener, Peer
 
 STATUSES = {
     400: Status.INVALID_ARGUMENT,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from hpack import Decoder, Encoder
 
-from pointsman.epp.frames import (
+from pointsman.wire.connection import Connection
+from pointsman.wire.frames import (
     ACK,
     END_HEADERS,
     END_STREAM,
@@ -16,10 +17,9 @@ from pointsman.epp.frames import (
     frame,
     settings,
 )
-from pointsman.epp.headers import Block
-from pointsman.epp.limits import Limits
-from pointsman.epp.outbox import Handler, Stream
-from pointsman.epp.wire import Connection
+from pointsman.wire.headers import Block
+from pointsman.wire.limits import Limits
+from pointsman.wire.outbox import Handler, Stream
 
 GRPC_HEADERS = [
     (":method", "POST"),

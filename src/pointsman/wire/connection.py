@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from pointsman.core.logs import get_logger
-from pointsman.epp.frames import (
+from pointsman.wire.frames import (
     ACK,
     DEFAULT_FRAME,
     DEFAULT_WINDOW,
@@ -40,9 +40,9 @@ from pointsman.epp.frames import (
     settings,
     window_update,
 )
-from pointsman.epp.headers import Block, HeaderReader
-from pointsman.epp.limits import Bucket, Limits
-from pointsman.epp.outbox import Handler, Outbox, Stream
+from pointsman.wire.headers import Block, HeaderReader
+from pointsman.wire.limits import Bucket, Limits
+from pointsman.wire.outbox import Handler, Outbox, Stream
 
 log = get_logger(__name__)
 

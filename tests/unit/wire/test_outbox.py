@@ -1,10 +1,10 @@
 """What leaves: windows in both sizes, fairness between blocked streams, and the bound on what is held back."""
 
 import pytest
-from tests.unit.epp.peers import split
+from tests.unit.wire.peers import split
 
-from pointsman.epp.frames import END_STREAM, Code, ConnectionFault, Kind
-from pointsman.epp.outbox import Outbox, Stream
+from pointsman.wire.frames import END_STREAM, Code, ConnectionFault, Kind
+from pointsman.wire.outbox import Outbox, Stream
 
 
 def make(*, limit: int = 1 << 20) -> tuple[Outbox, list[int]]:

@@ -10,9 +10,9 @@ from collections import Counter
 from typing import cast
 
 from pointsman.core.errors import PortTaken, UserError
-from pointsman.epp.grpc import Router
-from pointsman.epp.limits import Limits
-from pointsman.epp.wire import Connection
+from pointsman.wire.connection import Connection
+from pointsman.wire.grpc import Router
+from pointsman.wire.limits import Limits
 
 
 class Peer(asyncio.Protocol):

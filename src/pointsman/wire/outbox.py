@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from pointsman.epp.frames import (
+from pointsman.wire.frames import (
     DEFAULT_FRAME,
     DEFAULT_WINDOW,
     END_HEADERS,

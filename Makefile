@@ -9,7 +9,7 @@ EDITABLE := $(PIP) install --no-deps --no-build-isolation --editable .
 # Envoy tests share the machine's cores; more workers than this only makes them wait for each other.
 WORKERS ?= 2
 
-.PHONY: help up demo test lint bench fuzz install format lock clean
+.PHONY: help up demo test e2e lint bench fuzz install format lock clean cluster-up cluster-shell cluster-down
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,18 @@ demo: $(VENV)/.runtime  ## start a stack, send requests, show pick and answer, s
 
 test: $(VENV)/.dev  ## all checks and all tests
 	@BIN=$(BIN) WORKERS=$(WORKERS) tools/check all
+
+e2e: $(VENV)/.dev  ## tests on a real node: one on this machine (root on Linux), or E2E_KUBECONFIG=… E2E_IMAGE=…
+	@POINTSMAN_E2E=1 $(BIN)/python -m pytest -q tests/e2e $(ARGS)
+
+cluster-up: $(VENV)/.dev  ## a Kubernetes with a real node on this machine, in namespaces of its own (root)
+	@$(BIN)/python -m tools.node.cluster up
+
+cluster-shell: $(VENV)/.dev  ## a shell inside that node, where kubectl, Pod and Service addresses work; ARGS="kubectl get pods -A"
+	@$(BIN)/python -m tools.node.cluster shell $(ARGS)
+
+cluster-down: $(VENV)/.dev  ## end that node; nothing of it stays
+	@$(BIN)/python -m tools.node.cluster down
 
 lint: $(VENV)/.dev  ## ruff, mypy, import-linter
 	@BIN=$(BIN) tools/check lint

@@ -1,0 +1,46 @@
+"""The controller runtime: caches, queues and safe writes over one API server. Knows no resource of ours.
+
+    Runtime ─ Reflector ─ Store ─ View ─┐
+       │          └─ Change ─ Queue ─ Worker ─ reconcile(key, view)
+       └─ Election (fence) ─ Client ─ Applier, Recorder ─┘
+
+`docs/explanation/controller-runtime.md` tells it with one figure and an example that a test runs.
+"""
+
+from pointsman.kube.apply import Applier, Outcome
+from pointsman.kube.client import Client, connect
+from pointsman.kube.conditions import Condition, merge
+from pointsman.kube.controller import Controller, Result, Watch, owned, referred
+from pointsman.kube.errors import Conflict, Retry, Terminal
+from pointsman.kube.kinds import Key, Kind, Object, Source
+from pointsman.kube.lease import Terms
+from pointsman.kube.ownership import Owner, Ownership, owner_of
+from pointsman.kube.runtime import Runtime
+from pointsman.kube.view import View
+
+__all__ = [
+    "Applier",
+    "Client",
+    "Condition",
+    "Conflict",
+    "Controller",
+    "Key",
+    "Kind",
+    "Object",
+    "Outcome",
+    "Owner",
+    "Ownership",
+    "Result",
+    "Retry",
+    "Runtime",
+    "Source",
+    "Terminal",
+    "Terms",
+    "View",
+    "Watch",
+    "connect",
+    "merge",
+    "owned",
+    "owner_of",
+    "referred",
+]

@@ -1,0 +1,206 @@
+"""Talk to one API server: JSON documents in and out, errors as classes, watches as lines.
+
+Owns the HTTP side (paths, patch types, Retry-After, deadlines); keeps no cache and decides nothing. lightkube
+brings kubeconfig files, credentials and TLS; documents stay plain dicts because building its dataclasses for
+a list of 10,000 objects costs more than everything else here together.
+
+Invariants: every write passes the fence first, so a process that lost its lease sends none; a request that
+the server did not take (429, or 5xx with Retry-After) is repeated here, anything else is the caller's to
+judge; a watch that is silent for longer than `stall` counts as broken, because a half-open TCP connection
+looks exactly like a quiet one.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import httpx2
+import msgspec
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ConfigError
+
+from pointsman.core.errors import UserError
+from pointsman.kube.errors import ApiError, Unreachable, from_status
+from pointsman.kube.kinds import Key, Kind, Object
+
+PATCHES = {
+    "apply": "application/apply-patch+yaml",  # JSON is YAML
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+}
+Patch = Literal["apply", "merge", "json"]
+PATIENCE = 5  # times that one request waits for Retry-After before it gives up
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Client:
+    """One API server, one identity."""
+
+    def __init__(
+        self,
+        http: httpx2.AsyncClient,
+        *,
+        fence: Callable[[], None] | None = None,
+        observe: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._http = http
+        self._fence = fence
+        self._observe = observe
+
+    def fenced(self, fence: Callable[[], None]) -> "Client":
+        """Return a client on the same connections whose writes call `fence` first, which may raise."""
+        return Client(self._http, fence=fence, observe=self._observe)
+
+    def observed(self, observe: Callable[[str, str], None]) -> "Client":
+        """Return a client on the same connections that reports the method and status code of every answer."""
+        return Client(self._http, fence=self._fence, observe=observe)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def get(self, kind: Kind, key: Key) -> Object:
+        """Return one object; raises NotFound."""
+        return _document(await self.request("GET", kind.path(key.namespace, key.name)))
+
+    async def create(self, kind: Kind, document: Object) -> Object:
+        """Create the object; raises Stale when it exists."""
+        namespace = document["metadata"].get("namespace", "")
+        return _document(await self.request("POST", kind.path(namespace), body=document))
+
+    async def replace(self, kind: Kind, document: Object) -> Object:
+        """Write the whole object back on the resourceVersion that it carries; raises Stale."""
+        metadata = document["metadata"]
+        path = kind.path(metadata.get("namespace", ""), metadata["name"])
+        return _document(await self.request("PUT", path, body=document))
+
+    async def patch(
+        self,
+        kind: Kind,
+        key: Key,
+        body: Any,
+        *,
+        how: Patch,
+        subresource: str = "",
+        parameters: Mapping[str, str] | None = None,
+    ) -> Object:
+        """Patch one object or its subresource and return it as it is now."""
+        path = kind.path(key.namespace, key.name, subresource=subresource)
+        answer = await self.request("PATCH", path, body=body, parameters=parameters, content_type=PATCHES[how])
+        return _document(answer)
+
+    async def delete(self, kind: Kind, key: Key, *, uid: str = "", propagation: str = "Background") -> None:
+        """Delete one object, and only the one with this uid; raises NotFound, or Stale when it is another."""
+        body: Object = {"propagationPolicy": propagation}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        await self.request("DELETE", kind.path(key.namespace, key.name), body=body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        parameters: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> bytes:
+        """Send one request, wait as long as the server asks, and return the answer's bytes."""
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {"accept": accept} | ({} if content is None else {"content-type": content_type})
+        for attempt in range(PATIENCE + 1):
+            if self._fence is not None and method in _WRITES:
+                self._fence()
+            try:
+                answer = await self._http.request(method, path, content=content, params=parameters, headers=headers)
+            except httpx2.HTTPError as error:
+                raise Unreachable(f"{method} {path}: {error or type(error).__name__}") from error
+            self._report(method, answer.status_code)
+            if answer.is_success:
+                return answer.content
+            refusal = _refusal(answer)
+            if refusal.retry_after is None or attempt == PATIENCE:
+                raise refusal
+            await asyncio.sleep(refusal.retry_after)
+        raise AssertionError
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, parameters: Mapping[str, str], stall: float, accept: str = "application/json"
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch and hand out its lines as they come.
+
+        Raises ApiError when the server refuses it, Unreachable when the stream breaks or stays silent for
+        `stall`. The last piece of a stream that ends inside a line is dropped: half an event is no event.
+        """
+        limit = httpx2.Timeout(10, read=stall)
+        # A compressed watch would wait for the compressor to flush.
+        headers = {"accept-encoding": "identity", "accept": accept}
+        try:
+            async with self._http.stream(
+                "GET", path, params={**parameters, "watch": "1"}, timeout=limit, headers=headers
+            ) as answer:
+                self._report("WATCH", answer.status_code)
+                if not answer.is_success:
+                    await answer.aread()
+                    raise _refusal(answer)
+                yield _lines(answer.aiter_bytes())
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise Unreachable(f"watch of {path}: {error or type(error).__name__}") from error
+
+    def _report(self, method: str, code: int) -> None:
+        if self._observe is not None:
+            self._observe(method, str(code))
+
+
+def connect(kubeconfig: Path | None = None, *, context: str | None = None) -> Client:
+    """Return a client for the file, or for what the environment says: Pod account, KUBECONFIG, home file.
+
+    Raises UserError when there is no such configuration.
+    """
+    try:
+        config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
+        chosen = config.get(context)
+    except (ConfigError, KeyError, TypeError) as error:
+        where = kubeconfig or os.environ.get("KUBECONFIG", "~/.kube/config")
+        raise UserError(f"no usable cluster configuration in {where}: {error}") from None
+    assert chosen is not None
+    # Proxies of the environment are for the outside world; a watch through one is cut at its idle timeout.
+    parameters = ConnectionParams(timeout=httpx2.Timeout(10, read=60), trust_env=False)
+    http = AsyncClient(chosen, parameters)
+    return Client(http)
+
+
+def _document(answer: bytes) -> Object:
+    document: Object = msgspec.json.decode(answer)
+    return document
+
+
+def _refusal(answer: httpx2.Response) -> ApiError:
+    try:
+        status = msgspec.json.decode(answer.content)
+    except msgspec.DecodeError:
+        status = {"message": answer.text[:200]}
+    code = answer.status_code
+    patience = _seconds(answer.headers.get("retry-after")) if code == 429 or code >= 500 else None
+    return from_status(status if isinstance(status, dict) else {}, code=code, retry_after=patience)
+
+
+def _seconds(header: str | None) -> float | None:
+    return float(header) if header is not None and header.isdigit() else None
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if line:
+                yield line

@@ -1,0 +1,209 @@
+"""Run controllers: caches, workers, election, Events, health and metrics, as one tree of tasks.
+
+Owns the wiring and nothing else. One cache per kind, shared by all controllers; a controller's workers start
+when every kind that concerns it is in its cache (or is known not to exist), and, with an election, only while
+this replica leads. Caches run on every replica, so a new leader starts warm.
+
+A kind that comes with a CustomResourceDefinition may be missing: its cache is empty until the definition
+appears. The runtime follows the definitions (metadata only: they are large) and nudges the reflector at once;
+without the permission to do so the reflector's own retries find it, later.
+
+Invariant: `run` ends only by cancellation or by an error that no part could handle, and leaves no task
+behind.
+"""
+
+import asyncio
+import random
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from pointsman.core.http import Response
+from pointsman.core.logs import get_logger
+from pointsman.kube import health
+from pointsman.kube.apply import Applier
+from pointsman.kube.client import Client
+from pointsman.kube.controller import Controller, Work
+from pointsman.kube.events import Recorder
+from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Key, Kind, Source
+from pointsman.kube.lease import Election, Terms
+from pointsman.kube.metrics import Metrics
+from pointsman.kube.ownership import Ownership
+from pointsman.kube.reflector import Reflector
+from pointsman.kube.store import Change, Entry, Store
+from pointsman.kube.view import View
+
+log = get_logger(__name__)
+
+
+class Runtime:
+    """The process of an operator."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        ownership: Ownership,
+        lease: Key | None = None,
+        identity: str = "",
+        terms: Terms | None = None,
+        stall: float = 150.0,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        rng: random.Random | None = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self.wall = wall
+        self._reader = client.observed(self._count)
+        self.election: Election | None = None
+        if lease is not None:
+            name = identity or _identity()
+            self.election = Election(self._reader, key=lease, identity=name, terms=terms, wall=wall, rng=rng)
+        self.client = self._reader.fenced(self.election.check) if self.election else self._reader
+        self._stores: dict[Kind, Store] = {}
+        self._reflectors: dict[Kind, Reflector] = {}
+        self._works: list[Work] = []
+        self._stall = stall
+        self._rng = rng
+        self.view = View(self._stores)
+        self.applier = Applier(self.client, ownership=ownership, stores=self._stores, absorb=self._absorb)
+        self.events = Recorder(self.client, component=ownership.manager, wall=wall)
+
+    def add(self, controller: Controller) -> Work:
+        """Add a controller; before `run`."""
+        work = Work(controller, view=self.view, metrics=self.metrics)
+        self._reflect(controller.source).subscribe(work.primary)
+        for name, index in controller.indexes.items():
+            self._stores[controller.source.kind].add_index(name, index)
+        for watch in controller.watches:
+            self._reflect(watch.source).subscribe(work.secondary(watch))
+            for name, index in watch.indexes.items():
+                self._stores[watch.source.kind].add_index(name, index)
+        self._works.append(work)
+        return work
+
+    async def run(self, *, host: str = "0.0.0.0", port: int | None = None) -> None:  # noqa: S104 - kubelet asks the Pod's address
+        """Run until cancelled; health and metrics are served when a port is given (0: any)."""
+        if port is None:
+            await self._run()
+            return
+        async with health.serve(self.routes(), host=host, port=port) as bound:
+            log.info("serving health and metrics", port=bound)
+            await self._run()
+
+    async def serve(self, *, host: str = "0.0.0.0", port: int | None = None) -> None:  # noqa: S104 - as above
+        """Run until SIGTERM or SIGINT, then end in order: work stops, the lease is given back.
+
+        As process 1 of a container nothing else would end us: the kernel does not deliver a signal without a handler.
+        """
+        told = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.run(host=host, port=port))
+            await told.wait()
+            log.info("told to end")
+            task.cancel()
+
+    def routes(self) -> health.Routes:
+        """Return what the health server answers."""
+        return {
+            "/healthz": lambda: health.text(200, "ok\n"),
+            "/readyz": self._ready,
+            "/metrics": self._scrape,
+        }
+
+    def problems(self) -> list[str]:
+        """Return one line for each kind that is not being followed, with the reason."""
+        return [
+            f"{reflector.source.kind}: {reflector.state} ({reflector.problem or 'first list pending'})"
+            for reflector in self._reflectors.values()
+            if reflector.state not in {"following", "absent"}
+        ]
+
+    async def settled(self) -> None:
+        """Wait until every cache has its first list."""
+        for reflector in self._reflectors.values():
+            await reflector.settled.wait()
+
+    async def _run(self) -> None:
+        definitions = self._definitions()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for reflector in self._reflectors.values():
+                    group.create_task(reflector.run())
+                if definitions is not None:
+                    group.create_task(definitions.run())
+                group.create_task(self.events.run())
+                group.create_task(self._lead())
+        finally:
+            for work in self._works:
+                work.queue.close()
+
+    async def _lead(self) -> None:
+        if self.election is None:
+            await self._work()
+            return
+        leading = self.election
+        self.metrics.leader.labels("leader").set_function(lambda: float(leading.leading))
+        await leading.run(self._work)
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for work in self._works:
+                group.create_task(self._start(work))
+
+    async def _start(self, work: Work) -> None:
+        for source in work.controller.sources:
+            await self._reflectors[source.kind].settled.wait()
+        await work.run()
+
+    def _reflect(self, source: Source) -> Reflector:
+        known = self._reflectors.get(source.kind)
+        if known is None:
+            store = self._stores[source.kind] = Store(source.kind)
+            known = self._reflectors[source.kind] = Reflector(
+                self._reader, source=source, store=store, stall=self._stall, rng=self._rng
+            )
+        elif known.source != source:
+            raise ValueError(f"{source.kind} is already watched as {known.source}: one cache per kind, so one selector")
+        return known
+
+    def _definitions(self) -> Reflector | None:
+        """Return a reflector of definitions if a kind depends on one.
+
+        It is a courtesy and not among the caches: without the permission for it nothing is unready.
+        """
+        if not any(kind.custom for kind in self._reflectors):
+            return None
+        source = Source(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
+        reflector = Reflector(self._reader, source=source, store=Store(source.kind), stall=self._stall, rng=self._rng)
+        reflector.subscribe(self._definition)
+        return reflector
+
+    def _definition(self, change: Change) -> None:
+        for side in change.sides[-1:]:
+            for kind, reflector in self._reflectors.items():
+                if str(kind) == side.key.name and reflector.state != "following":
+                    reflector.nudge()
+
+    def _absorb(self, item: Entry) -> None:
+        self._reflectors[item.kind].absorb(item)
+
+    def _scrape(self) -> Response:
+        return Response(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST.encode())
+
+    def _ready(self) -> Response:
+        problems = self.problems()
+        return health.text(503, "\n".join((*problems, ""))) if problems else health.text(200, "ok\n")
+
+    def _count(self, method: str, code: str) -> None:
+        self.metrics.requests.labels(code, method).inc()
+
+
+def _identity() -> str:
+    """Return a name for this process in the election: where it runs, and a part that a restart changes."""
+    return f"{socket.gethostname()}_{secrets.token_hex(4)}"

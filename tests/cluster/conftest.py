@@ -1,0 +1,65 @@
+"""One control plane per test session, a namespace of its own per test, and a proxy to make the road faulty.
+
+All of these tests carry one xdist group, so that one worker runs them and the plane starts once. Where there
+is no control plane and none can be made, they are skipped with one line that says how to get one.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from tests.cluster.assets import Missing, find
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.proxy import Road, road_to
+from tests.cluster.widgets import release_widgets
+
+from pointsman.kube import Client, Key, Kind, connect
+
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep the tests of this folder on one worker; later than this, xdist has read the groups."""
+    item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    try:
+        assets = find()
+    except Missing as reason:
+        pytest.skip(str(reason))
+    plane = ControlPlane(assets, tmp_path_factory.mktemp("plane"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture
+async def client(plane: ControlPlane) -> AsyncIterator[Client]:
+    async with connect(plane.kubeconfig("admin")) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    name = f"test-{secrets.token_hex(4)}"
+    await client.create(NAMESPACE, {"metadata": {"name": name}})
+    yield name
+    await client.delete(NAMESPACE, Key("", name))
+    await release_widgets(client, name)
+
+
+@pytest.fixture
+async def road(plane: ControlPlane) -> AsyncIterator[Road]:
+    async with road_to(plane) as road:
+        yield road
+
+
+@pytest.fixture
+async def far(plane: ControlPlane, road: Road) -> AsyncIterator[Client]:
+    """A client that goes by the faulty road."""
+    async with connect(plane.kubeconfig("admin", server=road.server)) as client:
+        yield client

@@ -1,0 +1,54 @@
+"""A cluster as these tests see it: kubectl, and the name of our image there."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A kubeconfig and what goes with it."""
+
+    config: Path
+    image: str
+    program: str = "kubectl"
+
+    def kubectl(self, *arguments: str, text: str | None = None) -> str:
+        """Run kubectl and return what it prints."""
+        command = [self.program, "--kubeconfig", str(self.config), *arguments]
+        run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
+        if run.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {run.stderr.strip()}")
+        return run.stdout
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """Apply documents."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": documents}
+        self.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(listed))
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Return a document."""
+        document: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return document
+
+
+def until(attempt: Callable[[], T], *, within: float = 60.0) -> T:
+    """Return the first true value of the attempt; its last error after `within` seconds."""
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            value = attempt()
+            problem = AssertionError(f"still {value!r}")
+            if value:
+                return value
+        except AssertionError as error:
+            problem = error
+        if time.monotonic() > deadline:
+            raise problem
+        time.sleep(0.2)

@@ -1,0 +1,38 @@
+"""Our image, built from our own Dockerfile, as an archive that a node imports; kept in the cache by its content."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from tools.node.dockerfile import Builder
+
+ROOT = Path(__file__).parents[2]
+IMAGE = "localhost/pointsman:e2e"
+CONTENT = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt")
+
+
+def build_image(node: Path) -> Path:
+    """Return the image's archive, building it with the node's buildah and base when there is none."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    archive = Path(home) / "pointsman" / f"image-{_digest(node)}.tar"
+    if archive.exists():
+        return archive
+    with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
+        builder = Builder(node / "root", Path(scratch))
+        builder.base(node / "base")
+        partial = Path(scratch) / "image.tar"
+        builder.build(ROOT, name=IMAGE, archive=partial)
+        partial.rename(archive)
+    for older in archive.parent.glob("image-*.tar"):
+        if older != archive:  # one per change of the source would fill the disk
+            older.unlink()
+    return archive
+
+
+def _digest(node: Path) -> str:
+    code = hashlib.sha256(node.name.encode())
+    sources = sorted(path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    for path in (*(ROOT / name for name in CONTENT), *sources):
+        code.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return code.hexdigest()[:12]

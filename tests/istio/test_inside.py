@@ -1,0 +1,37 @@
+"""Run `inside/` where Pod addresses are local: a user and network namespace, no root needed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cluster.assets import Missing
+from tests.cluster.assets import find as find_plane
+from tests.istio.assets import find as find_istio
+from tests.istio.conftest import INSIDE
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+ENTER = 'ip link set lo up && ip route add local 10.244.0.0/16 dev lo && exec "$@"'
+
+
+@pytest.mark.xdist_group("cluster")
+def test_inside_a_network_namespace() -> None:
+    probe = ["unshare", "--map-root-user", "--net", "true"]
+    if not shutil.which("unshare") or subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("tests/istio needs unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1")
+    try:
+        find_plane()
+        find_istio()
+    except Missing as reason:
+        pytest.skip(str(reason))
+    tests = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE / "inside")]
+    command = ["unshare", "--map-root-user", "--net", "sh", "-c", ENTER, "enter", *tests]
+    run = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, INSIDE: "1"}, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
+    assert " passed" in run.stdout
+    print(run.stdout[-500:])

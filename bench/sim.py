@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench import wrk
 from bench.parts import Part
-from pointsman.local.ports import any_free, free_from
+from pointsman.local.ports import any_free, free_span
 from pointsman.sim.engine import EngineConfig, Work
 from pointsman.sim.latency import StepModel
 from pointsman.sim.steps import StepEngine
@@ -46,7 +46,7 @@ class Bench:
 
     def start(self, kind: str, flags: Sequence[str]) -> tuple[Part, int, float]:
         """Return a server that answers, its port, and how long that took."""
-        port = next(free_from(23000)) if "--pods" in flags else any_free()
+        port = free_span(23000, count=100) if "--pods" in flags else any_free()
         ours = [sys.executable, "-m", "pointsman", "sim", "--model", "m", "--host", "127.0.0.1", "--port", str(port)]
         command = [*ours, *flags] if kind == "pointsman" else [sys.executable, "-m", "bench.sim_baseline", str(port)]
         began = time.monotonic()

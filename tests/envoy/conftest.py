@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.envoy.commands import Run
 from tests.envoy.harness import Lab, Wishes
 
 from pointsman.local.envoy import find
@@ -45,3 +48,16 @@ def lab(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield shared
     finally:
         shared.close()
+
+
+@pytest.fixture
+def run(envoy: Path, tmp_path: Path) -> Iterator[Run]:
+    """Return a function that runs one command, in an environment where nothing else runs."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "POINTSMAN_ENVOY": str(envoy)}
+
+    def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        line = [sys.executable, "-m", "pointsman", *arguments]
+        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=90, check=False)
+
+    yield command
+    command("down")

@@ -1,53 +1,15 @@
 """`pointsman up`, `status` and `down` as a person uses them, each stack in a state folder and on ports of its own."""
 
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
-import pytest
-from tests.envoy.harness import MODEL
+from tests.envoy.commands import UP, Run, alive, pids, status
 from tests.envoy.load import completion
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-PORTS = ("--port", "--admin-port", "--sim-port", "--grpc-port", "--grpc-health-port", "--metrics-port")
-UP = ("up", "--detach", "--model", MODEL, *(f"{flag}=0" for flag in PORTS))
-
-
-@pytest.fixture
-def run(envoy: Path, tmp_path: Path) -> Iterator[Run]:
-    """Return a function that runs one command, in an environment where nothing else runs."""
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "POINTSMAN_ENVOY": str(envoy)}
-
-    def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        line = [sys.executable, "-m", "pointsman", *arguments]
-        return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=90, check=False)
-
-    yield command
-    command("down")
-
-
-def status(run: Run) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(run("status", "--json").stdout)
-    return document
-
-
-def pids(document: dict[str, Any]) -> list[int]:
-    return [document["pid"], *document["pids"].values(), *(e["pid"] for e in document["endpoints"])]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def until(condition: Callable[[], bool], *, timeout: float = 20) -> None:

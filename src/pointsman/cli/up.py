@@ -266,8 +266,8 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
         now = folder.stack()
         if now is None:
             raise Unavailable("the stack stopped while it was scaled")
-        endpoints = await observe(now)
-        if len(endpoints) == wanted and all(e.state == "ready" and e.picks is not None for e in endpoints):
+        ready = len(now.replicas) == wanted and all(replica.state == "ready" for replica in now.replicas)
+        if ready and all(endpoint.picks is not None for endpoint in await observe(now)):
             console.print(f"the stack has {wanted} endpoints: {now.gateway}")
             return 0
         await asyncio.sleep(0.1)

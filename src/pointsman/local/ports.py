@@ -5,12 +5,14 @@ is taken *now* is named in one sentence, before anything was started.
 """
 
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from pointsman.core.errors import PortTaken
+from pointsman.core.errors import PortTaken, Unavailable
 
 _LAST = 65535
+_QUIET = range(10_000, 30_000)
+"""Below the ports of outgoing connections, which come and go in the middle of any longer span."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +61,18 @@ def settle(wish: Wish, *, host: str = "127.0.0.1", given_out: Collection[int] = 
     return any_free(host=host)
 
 
-def free_from(first: int, *, host: str = "127.0.0.1", given_out: Collection[int] = ()) -> Iterator[int]:
-    """Yield free ports upwards from the first, then whatever the kernel has; from zero, that at once."""
-    for port in range(first or _LAST + 1, _LAST + 1):
-        if port not in given_out and is_free(port, host=host):
-            yield port
-    while True:
-        yield any_free(host=host)
+def free_span(first: int, *, count: int = 1, host: str = "127.0.0.1", given_out: Collection[int] = ()) -> int:
+    """Return the lowest of so many free ports in a row, upwards from the first; from zero, or after the last, anywhere.
+
+    Raises Unavailable when there is no such row.
+    """
+    if first == 0 and count == 1:
+        return any_free(host=host)
+    in_a_row = 0
+    for port in range(first or _QUIET[any_free(host=host) % len(_QUIET)], _LAST + 1):
+        in_a_row = in_a_row + 1 if port not in given_out and is_free(port, host=host) else 0
+        if in_a_row == count:
+            return port - count + 1
+    if first:
+        return free_span(0, count=count, host=host, given_out=given_out)
+    raise Unavailable(f"there are no {count} free ports in a row: end what holds them, or choose fewer replicas")

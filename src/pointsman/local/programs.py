@@ -46,14 +46,16 @@ class Settings:
         )
 
 
-def simulator(settings: Settings, *, name: str, address: Address) -> Program:
-    """Return one model server."""
-    flags = ("--port", str(address.port), "--model", settings.model)
+def simulators(settings: Settings, *, names: Sequence[str], first: Address) -> Program:
+    """Return the model servers of one process, on ports in a row."""
+    last = Address(first.host, first.port + len(names) - 1)
+    pods = ("--pods", str(len(names))) if len(names) > 1 else ()
+    flags = (*("--port", str(first.port), "--model", settings.model), *pods)
     return Program(
-        name=name,
+        name=names[0] if len(names) == 1 else f"{names[0]}..{names[-1]}",
         command=_ours("sim", *flags, *settings.simulator_arguments),
-        environment={"POD_NAME": name, "POD_NAMESPACE": NAMESPACE, "POD_IP": address.host},
-        probe=_answers(address, "/health"),
+        environment={"POD_NAME": ",".join(names), "POD_NAMESPACE": NAMESPACE, "POD_IP": first.host},
+        probe=_answers(last, "/health"),  # the last to listen
     )
 
 

@@ -7,13 +7,13 @@ reverse order. What it knows it writes to `stack.json` at every change. It decid
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
 from pointsman.core.errors import Unavailable
 from pointsman.local import programs, replicas
 from pointsman.local.http import get
 from pointsman.local.observe import gauge
-from pointsman.local.ports import free_from
+from pointsman.local.ports import free_span
 from pointsman.local.processes import Process, Program, State
 from pointsman.local.programs import Settings
 from pointsman.local.publisher import Publisher
@@ -38,11 +38,9 @@ class Supervisor:
         self._clock = clock
         self._say = say
         self._simulators: dict[str, tuple[Process, Address]] = {}
+        self._spare: dict[str, tuple[Process, Address]] = {}
         self._leaving: set[str] = set()
         self._others: dict[str, Process] = {}
-        self._ports: Iterator[int] = free_from(
-            settings.first_simulator_port, given_out={address.port for address in _addresses(settings)}
-        )
         self._publisher = Publisher(folder, members=self._members)
         self._stop = asyncio.Event()
         self._ready = False
@@ -137,17 +135,27 @@ class Supervisor:
         self._write()
 
     async def _grow(self, group: asyncio.TaskGroup, *, wanted: int) -> None:
-        new = replicas.next_names(self._simulators, wanted=wanted)
-        for name in new:
-            address = Address(self._settings.gateway.host, next(self._ports))
-            process = self._process(programs.simulator(self._settings, name=name, address=address))
-            self._simulators[name] = (process, address)
+        names = replicas.next_names(self._simulators, wanted=wanted)
+        new = [name for name in names if name not in self._spare]
+        self._simulators |= {name: self._spare.pop(name) for name in names if name in self._spare}
+        started = [self._add(share) for share in replicas.shares(new, wanted=wanted)]
+        for process in started:
             group.create_task(process.supervise())
         self._publisher.notice()
-        for name in new:
-            process, address = self._simulators[name]
+        for process in started:
             await process.until_ready(timeout=START_TIMEOUT)
-            self._say(f"{name} is ready at {address}")
+            self._say(f"{process.program.name} is ready")
+
+    def _add(self, names: Sequence[str]) -> Process:
+        used = {address.port for _, address in (*self._simulators.values(), *self._spare.values())}
+        used.update(address.port for address in _addresses(self._settings))
+        host = self._settings.gateway.host
+        port = free_span(self._settings.first_simulator_port, count=len(names), host=host, given_out=used)
+        program = programs.simulators(self._settings, names=names, first=Address(host, port))
+        process = self._process(program)
+        for number, name in enumerate(names):
+            self._simulators[name] = (process, Address(host, port + number))
+        return process
 
     async def _shrink(self, *, wanted: int) -> None:
         leaving = replicas.surplus(list(self._simulators), wanted=wanted)
@@ -157,13 +165,25 @@ class Supervisor:
         self._publisher.notice()
         await self._publisher.settled()
         await asyncio.sleep(_PICKER_FORGETS_WITHIN)
-        for name in leaving:
-            await self._drained(self._simulators[name][1])
-        gone = [self._simulators.pop(name)[0] for name in leaving]
+        async with asyncio.TaskGroup() as group:
+            for name in leaving:
+                group.create_task(self._drained(self._simulators[name][1]))
+        gone = self._release(leaving)
         self._leaving.difference_update(leaving)
         self._publisher.notice()
-        await self._publisher.settled()
-        await _stop_all(gone)
+        try:
+            await self._publisher.settled()
+        finally:  # also when the stack ends meanwhile: nobody else knows of them now
+            _ask_to_stop(gone)
+        await _until_stopped(gone)
+
+    def _release(self, leaving: Iterable[str]) -> set[Process]:
+        """Return the processes that nobody needs any more; what leaves the others is spare."""
+        self._spare |= {name: self._simulators.pop(name) for name in leaving}
+        needed = {process for process, _ in self._simulators.values()}
+        gone = {process for process, _ in self._spare.values()} - needed
+        self._spare = {name: spare for name, spare in self._spare.items() if spare[0] in needed}
+        return gone
 
     async def _drained(self, address: Address) -> None:
         deadline = self._clock() + DRAIN_TIMEOUT
@@ -179,7 +199,7 @@ class Supervisor:
         for name in ("envoy", "picker"):
             if name in self._others:
                 await _stop_all([self._others[name]])
-        await _stop_all([process for process, _ in self._simulators.values()])
+        await _stop_all({process for process, _ in self._simulators.values()})
 
     # Telling
 
@@ -239,8 +259,16 @@ async def until_ready(folder: Folder) -> Stack:
 
 async def _stop_all(processes: Iterable[Process]) -> None:
     processes = list(processes)
+    _ask_to_stop(processes)
+    await _until_stopped(processes)
+
+
+def _ask_to_stop(processes: Iterable[Process]) -> None:
     for process in processes:
         process.stop()
+
+
+async def _until_stopped(processes: Iterable[Process]) -> None:
     for process in processes:
         await process.until_stopped()
 

@@ -60,9 +60,10 @@ def places(settings: Settings) -> Iterator[Place]:
         yield Place(index, rank, settings.port + index if settings.port else 0)
 
 
-def identity(settings: Settings, *, port: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers by which an answer tells who gave it."""
-    name = environ.get("POD_NAME") if settings.pods == 1 else None
+def identity(settings: Settings, *, pod: int, port: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers by which an answer tells who gave it: several pods are named by as many names, or by port."""
+    names = environ.get("POD_NAME", "").split(",")
+    name = names[pod] if len(names) == settings.pods else ""
     return {
         "x-inference-pod": name or f"sim-{port}",
         "x-inference-port": str(port),
@@ -139,7 +140,8 @@ async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIte
         for place in places(settings):
             listener = await _listen(server, settings, place=place, tls=context)
             pod = Pod(settings, port=listener.port, rank=place.rank, step_model=model, dataset=dataset)
-            listener.handler = Routes(pod, identity=identity(settings, port=pod.port, environ=environ))
+            number = place.index // settings.data_parallel_size
+            listener.handler = Routes(pod, identity=identity(settings, pod=number, port=pod.port, environ=environ))
             if not settings.mm_encoder_only:
                 listener.http2 = partial(speak_grpc, pod)
             served.append(Served(pod, listener))

@@ -1,11 +1,10 @@
 import socket
 from collections.abc import Iterator
-from itertools import islice
 
 import pytest
 
-from pointsman.core.errors import PortTaken
-from pointsman.local.ports import Wish, any_free, free_from, is_free, settle
+from pointsman.core.errors import PortTaken, Unavailable
+from pointsman.local.ports import Wish, any_free, free_span, is_free, settle
 
 
 @pytest.fixture
@@ -54,11 +53,22 @@ def test_shared_port_of_another_envoy_is_noticed() -> None:
 
 
 def test_upwards_skips_what_is_taken(taken: int) -> None:
-    first, second = islice(free_from(taken), 2)
-    assert taken < first < second
+    assert free_span(taken) > taken
 
 
+@pytest.mark.parametrize("count", [1, 20])
 @pytest.mark.parametrize("first", [0, 65535])
-def test_from_zero_or_after_the_last_port_the_kernel_chooses(first: int) -> None:
-    ports = list(islice(free_from(first, given_out={65535}), 2))
-    assert all(0 < port < 65536 for port in ports)
+def test_from_zero_or_after_the_last_port_any_will_do(first: int, count: int) -> None:
+    port = free_span(first, count=count, given_out={65535})
+    assert all(is_free(each) for each in range(port, port + count))
+
+
+def test_span_has_no_hole() -> None:
+    first = free_span(0, count=20)
+    assert free_span(first, count=5, given_out={first + 3, first + 9}) == first + 4
+    assert free_span(first, count=6, given_out={first + 3, first + 9}) == first + 10
+
+
+def test_no_span_is_one_sentence() -> None:
+    with pytest.raises(Unavailable, match="no 2 free ports in a row"):
+        free_span(0, count=2, given_out=range(0, 65536, 2))

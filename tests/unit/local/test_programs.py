@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.local.programs import Settings, envoy, picker, picker_endpoints, simulator
+from pointsman.local.programs import Settings, envoy, picker, picker_endpoints, simulators
 from pointsman.render.addresses import Address
 
 
@@ -28,9 +28,17 @@ def settings(**changes: Any) -> Settings:
 
 
 def test_simulator_knows_its_name_and_takes_more_flags() -> None:
-    program = simulator(settings(simulator_arguments=("--mode", "echo")), name="simulator-0", address=here(8200))
+    program = simulators(settings(simulator_arguments=("--mode", "echo")), names=["simulator-0"], first=here(8200))
+    assert program.name == "simulator-0"
     assert program.environment["POD_NAME"] == "simulator-0"
     assert program.command[-8:] == ("pointsman", "sim", "--port", "8200", "--model", "m", "--mode", "echo")
+
+
+def test_simulators_of_one_process_have_a_name_each() -> None:
+    program = simulators(settings(), names=["simulator-3", "simulator-4", "simulator-5"], first=here(8200))
+    assert program.name == "simulator-3..simulator-5"
+    assert program.environment["POD_NAME"] == "simulator-3,simulator-4,simulator-5"
+    assert program.command[-6:] == ("--port", "8200", "--model", "m", "--pods", "3")
 
 
 @pytest.mark.parametrize(("tls", "flag"), [(True, "--secure-serving=true"), (False, "--secure-serving=false")])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.local.replicas import Member, for_envoy, for_picker, next_names, surplus
+from pointsman.local.replicas import ALONE_UP_TO, Member, for_envoy, for_picker, next_names, shares, surplus
 from pointsman.render.addresses import Address
 
 members = st.lists(
@@ -48,3 +48,15 @@ def test_names_to_add(names: list[str], wanted: int, added: list[str]) -> None:
 def test_youngest_leave_first() -> None:
     assert surplus(["a", "b", "c"], wanted=1) == ["c", "b"]
     assert surplus(["a"], wanted=3) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "processes"),
+    [
+        pytest.param(ALONE_UP_TO, [["a"], ["b"]], id="few are alone"),
+        pytest.param(ALONE_UP_TO + 1, [["a", "b"]], id="many share"),
+    ],
+)
+def test_new_replicas_by_process(wanted: int, processes: list[list[str]]) -> None:
+    assert shares(["a", "b"], wanted=wanted) == processes
+    assert shares([], wanted=wanted) == []

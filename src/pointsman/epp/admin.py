@@ -14,6 +14,7 @@ from pointsman.epp.build import Made
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director
 from pointsman.epp.explain import BOUNDS_SECONDS, Meters
+from pointsman.epp.guard import Guard
 from pointsman.epp.health import Health
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
@@ -27,14 +28,26 @@ _INDEX: Labels = ("plugin_name", "plugin_type")
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
+Route = Callable[[Request], Response | Awaitable[Response]]
+
+
 class Admin:
     """Answers on the metrics port."""
 
-    def __init__(self, *, director: Director, health: Health, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        director: Director,
+        health: Health,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        guard: Guard | None = None,
+    ) -> None:
         self._director = director
         self._clock = clock
         self._metrics = metrics
-        self._routes: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
+        self._guard = guard
+        self._routes: dict[str, Route] = {
             "/metrics": lambda _: self._page(),
             "/debug/endpoints": lambda _: _json({"endpoints": [self._endpoint(m) for m in director.pool.members]}),
             "/debug/decisions": self._decisions,
@@ -49,7 +62,17 @@ class Admin:
             return Response(404, f"nothing is at {request.path}; there is {known}\n".encode(), _TEXT)
         if request.method not in {"GET", "HEAD"}:
             return Response(405, b"only GET is answered here\n", _TEXT)
+        if self._guard is not None and request.path != "/healthz":
+            return self._guarded(request, route=route, guard=self._guard)
         return route(request)
+
+    async def _guarded(self, request: Request, *, route: Route, guard: Guard) -> Response:
+        kind, _, token = request.headers.get(b"authorization", b"").decode("ascii", "replace").partition(" ")
+        status = await guard.check(token.strip() if kind.lower() == "bearer" else "", path=request.path)
+        if status != 200:
+            return Response(status, b"this needs a bearer token whose user may get the path\n", _TEXT)
+        answer = route(request)
+        return answer if isinstance(answer, Response) else await answer
 
     async def _page(self) -> Response:
         return Response(200, await self._metrics.render_aside(), _TEXT)

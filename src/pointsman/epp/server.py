@@ -9,8 +9,10 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import ssl
 import time
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.explain_log import Recorder
+from pointsman.epp.guard import Guard
 from pointsman.epp.health import EXT_PROC, Health
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
@@ -37,10 +40,13 @@ from pointsman.epp.records import Records
 from pointsman.epp.rewrites import Rewrites
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.file import FileSource, Listing
+from pointsman.epp.sources.kube import ClusterSource, follow_cluster, stand_for_election
 from pointsman.epp.sources.planned import Sources
+from pointsman.epp.sources.pool import Cluster
 from pointsman.epp.sources.scrape import Tally
 from pointsman.epp.stream import Exchange
 from pointsman.epp.tracing import Tracer, exporter_of
+from pointsman.kube.client import Client, connect
 from pointsman.wire.grpc import Call, Method, Router
 from pointsman.wire.limits import Limits
 from pointsman.wire.listener import Listener
@@ -60,6 +66,7 @@ class Picker:
         self._rng = rng
         self._bad_files = 0
         self.metrics_port = 0  # once it is bound
+        self._client: Client | None = None  # of the cluster, where there is one
         self._stop = asyncio.Event()
         self._limits = Limits(message_bytes=settings.message_bytes)
         self._clock = time.monotonic
@@ -132,8 +139,14 @@ class Picker:
 
     async def run(self) -> None:
         """Serve until stopped."""
+        async with AsyncExitStack() as stack:
+            if self._settings.in_cluster:
+                self._client = await stack.enter_async_context(connect())
+            await self._serve()
+
+    async def _serve(self) -> None:
         self.sources.use(self.configuration.current.plan)
-        source = self._file_source()
+        source = self._source()
         await source.start()
         tls = server_context(min_version=self._settings.tls_min_version, cipher_suites=self._settings.tls_cipher_suites)
         if self._settings.secure_serving:
@@ -146,6 +159,8 @@ class Picker:
                 tasks.create_task(self._keep_time()),
                 tasks.create_task(self.configuration.follow(self._use_configuration)),
             ]
+            if self._settings.ha_enable_leader_election:
+                followers.append(tasks.create_task(self._stand_for_election()))
             if self.tracer is not None:
                 followers.append(tasks.create_task(self.tracer.run()))
             if self._settings.enable_cert_reload:
@@ -169,7 +184,10 @@ class Picker:
     async def _bind(self, http: HttpServer, *, tls: ssl.SSLContext) -> None:
         settings = self._settings
         self._show_metrics()
-        admin = Admin(director=self.director, health=self.health, metrics=self.metrics, clock=self._clock)
+        guard = None
+        if self._client is not None and settings.metrics_endpoint_auth:
+            guard = Guard(self._client, clock=self._clock)
+        admin = Admin(director=self.director, health=self.health, metrics=self.metrics, clock=self._clock, guard=guard)
         await self.listener.bind(
             host=settings.host,
             port=settings.grpc_port,
@@ -204,6 +222,35 @@ class Picker:
         except UserError as error:
             self._count_bad_file()
             log.warning("configuration: data sources stay as they were", reason=str(error))
+
+    def _source(self) -> FileSource | ClusterSource:
+        """Return where endpoints come from."""
+        if self._client is None:
+            return self._file_source()
+        return follow_cluster(self._settings, client=self._client, namespace=self._namespace, use=self._use_cluster)
+
+    @property
+    def _namespace(self) -> str:
+        return self._settings.pool_namespace or os.environ.get("NAMESPACE") or "default"
+
+    def _use_cluster(self, cluster: Cluster) -> None:
+        self.objectives.replace(cluster.objectives())
+        self.rewrites.replace(cluster.rewrites())
+        self.metrics.exempt_models(self.rewrites.models)
+        if cluster.spec is None:
+            self.pool.clear()
+        else:
+            self.pool.replace(cluster.endpoints())
+
+    async def _stand_for_election(self) -> None:
+        assert self._client is not None
+        await stand_for_election(
+            self._client,
+            namespace=self._namespace,
+            pool=self._settings.pool_name or "selector",
+            identity=os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+            leads=lambda leads: self.health.note("leader", obstacle="" if leads else "another replica leads"),
+        )
 
     def _file_source(self) -> FileSource:
         """Return the endpoints file that the command line names, or the configuration."""

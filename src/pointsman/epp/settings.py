@@ -21,6 +21,7 @@ _REPLACED = (
     "lora_info_metric",
     "cache_info_metric",
 )
+_POOL_GROUPS = ("inference.networking.k8s.io", "inference.networking.x-k8s.io")
 _QUANTITIES = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
@@ -52,6 +53,10 @@ class Settings:
     pool_group: str = "inference.networking.k8s.io"
     endpoint_selector: str = ""
     "Label selector of model-server pods (Kubernetes discovery without a pool)."
+    endpoint_target_ports: str = ""
+    "Their ports, with commas between: one endpoint each."
+    ha_enable_leader_election: bool = False
+    "Of several replicas only one is ready; the others follow the cluster and wait."
 
     secure_serving: bool = True
     "Serve ext_proc over TLS (ALPN h2)."
@@ -91,6 +96,8 @@ class Settings:
     metrics_staleness_threshold: Duration = 2.0
     "The age at which an endpoint's metrics count nothing any more and our own counts take their place."
 
+    metrics_endpoint_auth: bool = True
+    "On a cluster: serve metrics only to tokens that the API server knows and lets read them."
     metrics_cert_dir: Path | None = None
     "Folder with tls.crt and tls.key for the metrics port; without it that port is plaintext."
     metrics_client_ca_file: Path | None = None
@@ -102,11 +109,8 @@ class Settings:
     "Send spans to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, if it names one."
 
     # Taken because existing manifests set them; `without_effect` names those that were set in vain.
-    ha_enable_leader_election: bool = False
     grpc_max_send_msg_size: str = ""
     refresh_prometheus_metrics_interval: Duration = 5.0
-    metrics_endpoint_auth: bool = True
-    endpoint_target_ports: str = ""
     enable_pprof: bool = True
     zap_log_level: str = ""
     zap_devel: bool = True
@@ -146,17 +150,44 @@ class Settings:
                 )
         if self.config_file and self.config_text:
             raise UserError("--config-file and --config-text exclude each other: give one")
-        for flag, value in (("--pool-name", self.pool_name), ("--endpoint-selector", self.endpoint_selector)):
-            if value:
-                raise UserError(
-                    f"{flag} needs Kubernetes discovery, which this version does not have yet: list the endpoints in a "
-                    "file and name it with --endpoints-file"
-                )
+        self._check_discovery()
+
+    def _check_discovery(self) -> None:
+        if self.pool_name and self.endpoint_selector:
+            raise UserError("--pool-name and --endpoint-selector exclude each other: give one")
+        if self.pool_group not in _POOL_GROUPS:
+            raise UserError(f"--pool-group {self.pool_group!r} is unknown: use one of {', '.join(_POOL_GROUPS)}")
+        if self.endpoint_selector and not self.target_ports:
+            raise UserError("--endpoint-selector needs --endpoint-target-ports: name the ports of the model servers")
+        if self.in_cluster and self.endpoints_file is not None:
+            raise UserError("--endpoints-file and discovery in a cluster exclude each other: give one")
+        if self.ha_enable_leader_election and not self.in_cluster:
+            raise UserError("--ha-enable-leader-election needs a cluster: name --pool-name or --endpoint-selector")
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether endpoints come from Kubernetes."""
+        return bool(self.pool_name or self.endpoint_selector)
+
+    @property
+    def target_ports(self) -> tuple[int, ...]:
+        """The ports of `--endpoint-target-ports`, each once.
+
+        Raises UserError when one is not a port, or there are too many.
+        """
+        words = [word.strip() for word in self.endpoint_target_ports.strip("[]").split(",") if word.strip()]
+        ports = tuple(dict.fromkeys(int(word) for word in words if word.isdigit() and 0 < int(word) < 65_536))
+        if len(ports) != len(set(words)) or len(ports) > 8:
+            raise UserError(
+                f"--endpoint-target-ports {self.endpoint_target_ports!r}: write one to eight ports from 1 to 65535, "
+                "with commas between"
+            )
+        return ports
 
     def without_effect(self) -> list[str]:
         """Return the flags that were set to something and change nothing in this version."""
         names = [field.name for field in fields(self)]
-        inert = names[names.index("ha_enable_leader_election") : names.index("total_queued_requests_metric")]
+        inert = names[names.index("grpc_max_send_msg_size") : names.index("total_queued_requests_metric")]
         defaults = Settings()
         changed = [name for name in inert if getattr(self, name) != getattr(defaults, name)]
         return [f"--{name.replace('_', '-')}" for name in changed]

@@ -14,7 +14,12 @@ from pointsman.epp.settings import Settings, parse_quantity
         pytest.param({"metrics_port": 9002}, "must differ", id="same port twice"),
         pytest.param({"enable_cert_reload": True}, "--enable-cert-reload watches --cert-path", id="reload of nothing"),
         pytest.param({"config_file": Path("a"), "config_text": "b"}, "exclude each other", id="two configurations"),
-        pytest.param({"pool_name": "p"}, "--pool-name needs Kubernetes", id="no cluster"),
+        pytest.param({"pool_name": "p", "endpoint_selector": "a"}, "exclude each other", id="pool and selector"),
+        pytest.param({"pool_name": "p", "endpoints_file": Path("a")}, "exclude each other", id="cluster and file"),
+        pytest.param({"pool_name": "p", "pool_group": "x"}, "--pool-group 'x' is unknown", id="group"),
+        pytest.param({"endpoint_selector": "a"}, "needs --endpoint-target-ports", id="selector without ports"),
+        pytest.param({"endpoint_selector": "a", "endpoint_target_ports": "80,x"}, "one to eight ports", id="bad ports"),
+        pytest.param({"ha_enable_leader_election": True}, "needs a cluster", id="election without a cluster"),
         pytest.param({"metrics_client_ca_file": Path("a")}, "name --metrics-cert-dir too", id="authority without TLS"),
         pytest.param(
             {"lora_info_metric": "x"}, "--lora-info-metric is gone: name the metric in engineConfigs", id="gone"
@@ -33,8 +38,8 @@ def test_defaults_are_fine_and_nothing_is_in_vain() -> None:
 
 
 def test_flags_that_change_nothing_are_named() -> None:
-    assert Settings(ha_enable_leader_election=True, enable_pprof=False, explain=True).without_effect() == [
-        "--ha-enable-leader-election",
+    assert Settings(grpc_max_send_msg_size="1M", enable_pprof=False, explain=True).without_effect() == [
+        "--grpc-max-send-msg-size",
         "--enable-pprof",
     ]
 
@@ -51,3 +56,10 @@ def test_sizes(text: str, size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UserError, match="--max-body"):
         parse_quantity(text, flag="--max-body")
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"), [("", ()), ("8000", (8000,)), ("8000, 8001,8000", (8000, 8001)), ("[8000,8001]", (8000, 8001))]
+)
+def test_target_ports(text: str, ports: tuple[int, ...]) -> None:
+    assert Settings(endpoint_target_ports=text).target_ports == ports

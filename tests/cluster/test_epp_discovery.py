@@ -1,0 +1,174 @@
+"""The picker follows a real API server: pools, pods, objectives, CRDs that come and go, and who leads."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from tests.cluster.controlplane import ControlPlane
+
+from pointsman.epp.server import Picker
+from pointsman.epp.settings import Settings
+from pointsman.epp.sources.kube import PODS, POOLS
+from pointsman.epp.sources.pool import OUR_GROUP, POOL_GROUP
+from pointsman.kube import Client, Key, Kind
+from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
+
+POOL = POOLS[POOL_GROUP]
+ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
+BINDING = Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+OBJECTIVE = Kind(OUR_GROUP, "v1alpha2", "InferenceObjective", "inferenceobjectives")
+
+
+def definition(kind: Kind) -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": kind.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.kind.lower()}
+    annotations = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    return {
+        "metadata": {"name": f"{kind.plural}.{kind.group}", "annotations": annotations},
+        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@asynccontextmanager
+async def defined(client: Client, kind: Kind) -> AsyncIterator[None]:
+    await client.create(CRD, definition(kind))
+    try:
+        yield
+    finally:
+        await client.delete(CRD, Key("", f"{kind.plural}.{kind.group}"))
+
+
+@asynccontextmanager
+async def picker(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[Picker]:
+    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig("admin")))
+    settings |= {"grpc_port": 0, "grpc_health_port": 0, "metrics_port": 0, "host": "127.0.0.1"}
+    made = Picker(Settings(secure_serving=False, drain_timeout=0.1, **settings), rng=random.Random(1))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(made.run())
+        await asyncio.sleep(0)
+        yield made
+        made.stop()
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 40) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - a test may poll
+            await asyncio.sleep(0.05)
+
+
+def targets(made: Picker) -> list[str]:
+    return [member.endpoint.target for member in made.pool.members]
+
+
+async def make_pod(client: Client, namespace: str, name: str, *, address: str) -> None:
+    spec = {"containers": [{"name": "c", "image": "none"}]}
+    document = {"metadata": {"namespace": namespace, "name": name, "labels": {"app": "vllm"}}, "spec": spec}
+    await client.create(PODS, document)
+    await set_ready(client, namespace, name, address=address, ready="True")
+
+
+async def set_ready(client: Client, namespace: str, name: str, *, address: str, ready: str) -> None:
+    status = {"podIP": address, "podIPs": [{"ip": address}], "conditions": [{"type": "Ready", "status": ready}]}
+    path = PODS.path(namespace, name, subresource="status")
+    await client.request("PATCH", path, body={"status": status}, content_type="application/merge-patch+json")
+
+
+def custom(kind: Kind, namespace: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def pool(namespace: str, port: int = 8000) -> dict[str, Any]:
+    spec = {"selector": {"matchLabels": {"app": "vllm"}}, "targetPorts": [{"number": port}]}
+    return custom(POOL, namespace, "p", spec)
+
+
+async def test_pools_pods_and_definitions_come_and_go(
+    plane: ControlPlane, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with picker(plane, monkeypatch, pool_name="p", pool_namespace=namespace) as made:
+        await until(lambda: made.health.obstacles == ("it knows no pool",))
+        async with defined(client, POOL), defined(client, OBJECTIVE):
+            await make_pod(client, namespace, "a", address="10.1.0.1")
+            await asyncio.sleep(1)  # until the definition is served
+            await client.create(POOL, pool(namespace))
+            await until(lambda: targets(made) == ["10.1.0.1:8000"])
+            assert made.health.serving
+            await make_pod(client, namespace, "b", address="10.1.0.2")
+            await until(lambda: targets(made) == ["10.1.0.1:8000", "10.1.0.2:8000"])
+            await set_ready(client, namespace, "a", address="10.1.0.1", ready="False")
+            await until(lambda: targets(made) == ["10.1.0.2:8000"])
+            priority = {"poolRef": {"name": "p"}, "priority": 7}
+            await client.create(OBJECTIVE, custom(OBJECTIVE, namespace, "high", priority))
+            await until(lambda: made.objectives.priority("high") == 7)
+            await client.delete(POOL, Key(namespace, "p"))
+            await until(lambda: not made.health.serving)
+        await until(lambda: made.objectives.priority("high") == 0)
+
+
+async def test_a_selector_needs_no_definition(
+    plane: ControlPlane, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {"endpoint_selector": "app in (vllm)", "endpoint_target_ports": "8000,8001", "pool_namespace": namespace}
+    async with picker(plane, monkeypatch, **flags) as made:
+        await until(lambda: made.health.serving)
+        await make_pod(client, namespace, "a", address="10.1.0.1")
+        await until(lambda: targets(made) == ["10.1.0.1:8000", "10.1.0.1:8001"])
+
+
+async def test_one_of_two_replicas_is_ready_and_the_other_follows(
+    plane: ControlPlane, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags: dict[str, Any] = {"endpoint_selector": "app", "endpoint_target_ports": "8000", "pool_namespace": namespace}
+    flags |= {"ha_enable_leader_election": True}
+    monkeypatch.setenv("POD_NAME", "first")
+    async with picker(plane, monkeypatch, **flags) as first:
+        await until(lambda: first.health.serving)
+        monkeypatch.setenv("POD_NAME", "second")
+        async with picker(plane, monkeypatch, **flags) as second:
+            await make_pod(client, namespace, "a", address="10.1.0.1")
+            await until(lambda: targets(first) == targets(second) == ["10.1.0.1:8000"])
+            assert second.health.obstacles == ("another replica leads",)
+            first.stop()
+            await until(lambda: second.health.serving)
+
+
+async def test_metrics_are_for_those_whom_the_api_server_lets_in(
+    plane: ControlPlane, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {"endpoint_selector": "app", "endpoint_target_ports": "8000", "pool_namespace": namespace}
+    role = {"rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}], "metadata": {"name": f"reader-{namespace}"}}
+    await client.create(ROLE, role)
+    tokens = [await token(client, namespace, name) for name in ("reader", "stranger")]
+    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": "reader"}
+    reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": f"reader-{namespace}"}
+    binding = {"metadata": {"name": f"reader-{namespace}"}, "roleRef": reference, "subjects": [subject]}
+    await client.create(BINDING, binding)
+    async with picker(plane, monkeypatch, **flags) as made, httpx.AsyncClient(trust_env=False) as http:
+        await until(lambda: made.health.serving)
+
+        async def status(path: str, bearer: str = "") -> int:
+            headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
+            return (await http.get(f"http://127.0.0.1:{made.metrics_port}{path}", headers=headers)).status_code
+
+        assert await status("/healthz") == 200
+        assert [await status("/metrics"), await status("/metrics", "nonsense")] == [401, 401]
+        assert [await status("/metrics", one) for one in tokens] == [200, 403]
+        assert await status("/debug/endpoints", tokens[0]) == 403  # the role names one path
+    for kind in (BINDING, ROLE):
+        await client.delete(kind, Key("", f"reader-{namespace}"))
+
+
+async def token(client: Client, namespace: str, name: str) -> str:
+    await client.create(SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": name}})
+    path = SERVICE_ACCOUNT.path(namespace, name, subresource="token")
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = msgspec.json.decode(await client.request("POST", path, body=body))
+    return str(answer["status"]["token"])

@@ -6,7 +6,7 @@ Metrics are made into text when someone asks, so a request costs nothing extra h
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from pointsman.core.http import Request, Response
@@ -14,7 +14,6 @@ from pointsman.epp.build import Made
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director
 from pointsman.epp.explain import BOUNDS_SECONDS, Meters
-from pointsman.epp.guard import Guard
 from pointsman.epp.health import Health
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram, names
@@ -27,6 +26,9 @@ from pointsman.wire.listener import Listener
 _INDEX: Labels = ("plugin_name", "plugin_type")
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
+
+if TYPE_CHECKING:
+    from pointsman.epp.guard import Guard
 
 Route = Callable[[Request], Response | Awaitable[Response]]
 
@@ -41,7 +43,7 @@ class Admin:
         health: Health,
         metrics: Metrics,
         clock: Callable[[], float],
-        guard: Guard | None = None,
+        guard: "Guard | None" = None,
     ) -> None:
         self._director = director
         self._clock = clock
@@ -66,7 +68,7 @@ class Admin:
             return self._guarded(request, route=route, guard=self._guard)
         return route(request)
 
-    async def _guarded(self, request: Request, *, route: Route, guard: Guard) -> Response:
+    async def _guarded(self, request: Request, *, route: Route, guard: "Guard") -> Response:
         kind, _, token = request.headers.get(b"authorization", b"").decode("ascii", "replace").partition(" ")
         status = await guard.check(token.strip() if kind.lower() == "bearer" else "", path=request.path)
         if status != 200:

@@ -15,6 +15,7 @@ import time
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pointsman.core.errors import UserError
 from pointsman.core.http import Server as HttpServer
@@ -27,7 +28,6 @@ from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.explain_log import Recorder
-from pointsman.epp.guard import Guard
 from pointsman.epp.health import EXT_PROC, Health
 from pointsman.epp.metrics import Metrics
 from pointsman.epp.metrics_pool import pool_families, source_families
@@ -40,16 +40,18 @@ from pointsman.epp.records import Records
 from pointsman.epp.rewrites import Rewrites
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.file import FileSource, Listing
-from pointsman.epp.sources.kube import ClusterSource, follow_cluster, stand_for_election
 from pointsman.epp.sources.planned import Sources
 from pointsman.epp.sources.pool import Cluster
 from pointsman.epp.sources.scrape import Tally
 from pointsman.epp.stream import Exchange
 from pointsman.epp.tracing import Tracer, exporter_of
-from pointsman.kube.client import Client, connect
 from pointsman.wire.grpc import Call, Method, Router
 from pointsman.wire.limits import Limits
 from pointsman.wire.listener import Listener
+
+if TYPE_CHECKING:  # imported where a cluster is used: elsewhere it would only cost time at the start
+    from pointsman.epp.sources.kube import ClusterSource
+    from pointsman.kube.client import Client
 
 log = get_logger(__name__)
 
@@ -141,6 +143,8 @@ class Picker:
         """Serve until stopped."""
         async with AsyncExitStack() as stack:
             if self._settings.in_cluster:
+                from pointsman.kube.client import connect
+
                 self._client = await stack.enter_async_context(connect())
             await self._serve()
 
@@ -186,6 +190,8 @@ class Picker:
         self._show_metrics()
         guard = None
         if self._client is not None and settings.metrics_endpoint_auth:
+            from pointsman.epp.guard import Guard
+
             guard = Guard(self._client, clock=self._clock)
         admin = Admin(director=self.director, health=self.health, metrics=self.metrics, clock=self._clock, guard=guard)
         await self.listener.bind(
@@ -223,10 +229,12 @@ class Picker:
             self._count_bad_file()
             log.warning("configuration: data sources stay as they were", reason=str(error))
 
-    def _source(self) -> FileSource | ClusterSource:
+    def _source(self) -> "FileSource | ClusterSource":
         """Return where endpoints come from."""
         if self._client is None:
             return self._file_source()
+        from pointsman.epp.sources.kube import follow_cluster
+
         return follow_cluster(self._settings, client=self._client, namespace=self._namespace, use=self._use_cluster)
 
     @property
@@ -244,6 +252,8 @@ class Picker:
 
     async def _stand_for_election(self) -> None:
         assert self._client is not None
+        from pointsman.epp.sources.kube import stand_for_election
+
         await stand_for_election(
             self._client,
             namespace=self._namespace,

@@ -67,7 +67,9 @@ def free_span(first: int, *, count: int = 1, host: str = "127.0.0.1", given_out:
     Raises Unavailable when there is no such row.
     """
     if first == 0 and count == 1:
-        return any_free(host=host)
+        while (port := any_free(host=host)) in given_out:
+            pass
+        return port
     in_a_row = 0
     for port in range(first or _QUIET[any_free(host=host) % len(_QUIET)], _LAST + 1):
         in_a_row = in_a_row + 1 if port not in given_out and is_free(port, host=host) else 0

@@ -34,6 +34,10 @@ class Settings:
     simulator_arguments: tuple[str, ...] = ()
     picker_arguments: tuple[str, ...] = ()
 
+    def addresses(self) -> tuple[Address, ...]:
+        """Return where everything but the simulators listens."""
+        return (self.gateway, self.admin, self.picker_grpc, self.picker_health, self.picker_metrics)
+
     def to_gateway(self, *, endpoints_file: Path) -> Gateway:
         """Return what the Envoy renderer needs of it."""
         return Gateway(

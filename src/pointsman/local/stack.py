@@ -7,17 +7,17 @@ reverse order. What it knows it writes to `stack.json` at every change. It decid
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from pointsman.core.errors import Unavailable
-from pointsman.local import programs, replicas
+from pointsman.local import programs
+from pointsman.local.fleet import Fleet
 from pointsman.local.http import get
 from pointsman.local.observe import gauge
-from pointsman.local.ports import free_span
 from pointsman.local.processes import Process, Program, State
 from pointsman.local.programs import Settings
 from pointsman.local.publisher import Publisher
-from pointsman.local.state import Folder, Replica, Stack, replace
+from pointsman.local.state import Folder, Stack, replace
 from pointsman.render.addresses import Address
 from pointsman.render.envoy import bootstrap
 
@@ -37,11 +37,9 @@ class Supervisor:
         self._folder = folder
         self._clock = clock
         self._say = say
-        self._simulators: dict[str, tuple[Process, Address]] = {}
-        self._spare: dict[str, tuple[Process, Address]] = {}
-        self._leaving: set[str] = set()
+        self._fleet = Fleet(settings, process=self._process)
         self._others: dict[str, Process] = {}
-        self._publisher = Publisher(folder, members=self._members)
+        self._publisher = Publisher(folder, members=self._fleet.members)
         self._stop = asyncio.Event()
         self._ready = False
         self._failure: Unavailable | None = None
@@ -119,26 +117,23 @@ class Supervisor:
     async def _follow(self, group: asyncio.TaskGroup) -> None:
         while not self._stop.is_set():
             wanted = self._folder.wanted()
-            if wanted is not None and wanted.replicas != len(self._simulators):
+            if wanted is not None and wanted.replicas != len(self._fleet):
                 await self._scale(group, wanted=wanted.replicas)
             await asyncio.sleep(_FOLLOW_EVERY)
 
     async def _scale(self, group: asyncio.TaskGroup, *, wanted: int) -> None:
-        before = len(self._simulators)
+        before = len(self._fleet)
         try:
             await self._grow(group, wanted=wanted)
         except Unavailable as failure:
             self._say(str(failure))  # it is tried again with growing pauses; the others serve on
         await self._shrink(wanted=wanted)
         await self._publisher.settled()
-        self._say(f"scaled from {before} to {len(self._simulators)} simulators")
+        self._say(f"scaled from {before} to {len(self._fleet)} simulators")
         self._write()
 
     async def _grow(self, group: asyncio.TaskGroup, *, wanted: int) -> None:
-        names = replicas.next_names(self._simulators, wanted=wanted)
-        new = [name for name in names if name not in self._spare]
-        self._simulators |= {name: self._spare.pop(name) for name in names if name in self._spare}
-        started = [self._add(share) for share in replicas.shares(new, wanted=wanted)]
+        started = self._fleet.grow(wanted)
         for process in started:
             group.create_task(process.supervise())
         self._publisher.notice()
@@ -146,44 +141,23 @@ class Supervisor:
             await process.until_ready(timeout=START_TIMEOUT)
             self._say(f"{process.program.name} is ready")
 
-    def _add(self, names: Sequence[str]) -> Process:
-        used = {address.port for _, address in (*self._simulators.values(), *self._spare.values())}
-        used.update(address.port for address in _addresses(self._settings))
-        host = self._settings.gateway.host
-        port = free_span(self._settings.first_simulator_port, count=len(names), host=host, given_out=used)
-        program = programs.simulators(self._settings, names=names, first=Address(host, port))
-        process = self._process(program)
-        for number, name in enumerate(names):
-            self._simulators[name] = (process, Address(host, port + number))
-        return process
-
     async def _shrink(self, *, wanted: int) -> None:
-        leaving = replicas.surplus(list(self._simulators), wanted=wanted)
+        leaving = self._fleet.leave(wanted)
         if not leaving:
             return
-        self._leaving.update(leaving)
         self._publisher.notice()
         await self._publisher.settled()
         await asyncio.sleep(_PICKER_FORGETS_WITHIN)
         async with asyncio.TaskGroup() as group:
-            for name in leaving:
-                group.create_task(self._drained(self._simulators[name][1]))
-        gone = self._release(leaving)
-        self._leaving.difference_update(leaving)
+            for address in leaving:
+                group.create_task(self._drained(address))
+        gone = self._fleet.release()
         self._publisher.notice()
         try:
             await self._publisher.settled()
         finally:  # also when the stack ends meanwhile: nobody else knows of them now
             _ask_to_stop(gone)
         await _until_stopped(gone)
-
-    def _release(self, leaving: Iterable[str]) -> set[Process]:
-        """Return the processes that nobody needs any more; what leaves the others is spare."""
-        self._spare |= {name: self._simulators.pop(name) for name in leaving}
-        needed = {process for process, _ in self._simulators.values()}
-        gone = {process for process, _ in self._spare.values()} - needed
-        self._spare = {name: spare for name, spare in self._spare.items() if spare[0] in needed}
-        return gone
 
     async def _drained(self, address: Address) -> None:
         deadline = self._clock() + DRAIN_TIMEOUT
@@ -199,7 +173,7 @@ class Supervisor:
         for name in ("envoy", "picker"):
             if name in self._others:
                 await _stop_all([self._others[name]])
-        await _stop_all({process for process, _ in self._simulators.values()})
+        await _stop_all(self._fleet.processes())
 
     # Telling
 
@@ -209,17 +183,6 @@ class Supervisor:
             self._say(f"{process.program.name} is {process.state}")
         self._publisher.notice()
         self._write()
-
-    def _members(self) -> list[replicas.Member]:
-        return [
-            replicas.Member(
-                name=name,
-                address=address,
-                healthy=process.state is State.READY,
-                leaving=name in self._leaving,
-            )
-            for name, (process, address) in self._simulators.items()
-        ]
 
     def _write(self) -> None:
         settings = self._settings
@@ -238,14 +201,9 @@ class Supervisor:
                 },
                 pids={name: process.pid for name, process in self._others.items()},
                 logs=str(self._folder.logs),
-                replicas=tuple(self._replica(name) for name in self._simulators),
+                replicas=self._fleet.records(),
             )
         )
-
-    def _replica(self, name: str) -> Replica:
-        process, address = self._simulators[name]
-        state = "leaving" if name in self._leaving else str(process.state)
-        return Replica(name=name, address=str(address), state=state, pid=process.pid)
 
 
 async def until_ready(folder: Folder) -> Stack:
@@ -271,13 +229,3 @@ def _ask_to_stop(processes: Iterable[Process]) -> None:
 async def _until_stopped(processes: Iterable[Process]) -> None:
     for process in processes:
         await process.until_stopped()
-
-
-def _addresses(settings: Settings) -> tuple[Address, ...]:
-    return (
-        settings.gateway,
-        settings.admin,
-        settings.picker_grpc,
-        settings.picker_health,
-        settings.picker_metrics,
-    )

@@ -14,7 +14,8 @@ from tests.wire.picker import running_picker
 MODULE = Path(__file__).parents[2] / "tools" / "h2spec"
 
 
-def build_h2spec() -> Path:
+@pytest.fixture(scope="module")
+def h2spec() -> Path:
     """Return h2spec, built once into the cache from the pinned Go modules."""
     if shutil.which("go") is None:
         pytest.skip("h2spec needs Go to be built: install Go 1.26 or newer")
@@ -33,10 +34,9 @@ def build_h2spec() -> Path:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-def test_h2spec_finds_no_failure(tmp_path: Path, *, tls: bool) -> None:
-    binary = build_h2spec()
+def test_h2spec_finds_no_failure(h2spec: Path, tmp_path: Path, *, tls: bool) -> None:
     with running_picker(tmp_path, tls=tls) as picker:
-        command = [str(binary), "--host", "127.0.0.1", "--port", str(picker.grpc_port), "--timeout", "4"]
+        command = [str(h2spec), "--host", "127.0.0.1", "--port", str(picker.grpc_port), "--timeout", "4"]
         result = subprocess.run(
             command + ["--tls", "--insecure"] * tls, capture_output=True, text=True, timeout=240, check=False
         )

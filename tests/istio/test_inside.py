@@ -17,8 +17,9 @@ ROOT = HERE.parents[1]
 ENTER = 'ip link set lo up && ip route add local 10.244.0.0/16 dev lo && exec "$@"'
 
 
-@pytest.mark.xdist_group("cluster")
-def test_inside_a_network_namespace() -> None:
+@pytest.fixture
+def mesh() -> None:
+    """Make sure that what the tests inside need is there; building it takes minutes, once."""
     probe = ["unshare", "--map-root-user", "--net", "true"]
     if not shutil.which("unshare") or subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("tests/istio needs unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1")
@@ -27,6 +28,12 @@ def test_inside_a_network_namespace() -> None:
         find_istio()
     except Missing as reason:
         pytest.skip(str(reason))
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.timeout(660)
+@pytest.mark.usefixtures("mesh")
+def test_inside_a_network_namespace() -> None:
     tests = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE / "inside")]
     command = ["unshare", "--map-root-user", "--net", "sh", "-c", ENTER, "enter", *tests]
     run = subprocess.run(

@@ -1,0 +1,4 @@
+"""Custom resources as people write them: models with defaults, limits and a description for every field.
+
+The definitions that a cluster stores are generated from these models (`crd`), so the two cannot differ.
+"""

@@ -1,0 +1,182 @@
+"""SimulatorDeployment: one resource for the whole stack of simulators, picker and gateways.
+
+Names, defaults and enums are those of the operator that came before, so that its resources work unchanged. What is
+different has a reason: replicas may be 0, ports and verbosity are checked, a stage without a verbosity takes the
+stack's, `nameSuffix` lets two stacks share a namespace. The defaults are part of the schema and apply where the block
+is there.
+"""
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from pointsman.api.base import Block, Port, PullPolicy, Replicas, Resources, ServiceName, ServiceType, Verbosity
+from pointsman.kube.kinds import Kind
+
+GROUP = "sim.llm-d.io"
+VERSION = "v1alpha1"
+SIMULATOR_DEPLOYMENT = Kind(GROUP, VERSION, "SimulatorDeployment", "simulatordeployments")
+
+Algorithm = Literal["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM", "LEAST_CONN"]
+# The longest name made from a resource's is `ms-sim-{name}-decode`, whose Pods get 17 more characters in their labels.
+LONGEST_NAME = 40
+# The picker's container listens on these whatever its Service's port is.
+PICKER_PORTS = {"grpc": 9002, "health": 9003, "metrics": 9090}
+
+
+class ServiceConfig(Block):
+    """The Service in front of the simulators."""
+
+    name: ServiceName = Field(default="gaie-inference-scheduling-proxy", description="Name of the Service.")
+    port: Port = Field(default=8200, description="Port of the Service, and of the simulators without stages.")
+    type: ServiceType = Field(default="ClusterIP", description="Type of the Service.")
+
+
+class LegacyGateway(Block):
+    """A Gateway of the Gateway API in front of the Service; `inferenceGateway` is its successor."""
+
+    enabled: bool = Field(default=False, description="Make a Gateway and an HTTPRoute.")
+    class_name: str = Field(default="istio", min_length=1, description="GatewayClass of the Gateway.")
+    route_name: ServiceName = Field(
+        default="infra-sim-inference-gateway", description="Name of the Gateway and of the HTTPRoute."
+    )
+
+
+class ConnectionPool(Block):
+    """Limits of the connections from a proxy to the simulators."""
+
+    http1_max_pending_requests: int = Field(
+        default=1, ge=0, alias="http1MaxPendingRequests", description="Requests that may wait for a connection."
+    )
+    max_requests_per_connection: int = Field(
+        default=1, ge=0, description="Requests on one connection before it is closed; 0 sets no limit."
+    )
+
+
+class LoadBalancing(Block):
+    """How proxies spread requests when no picker decides: Istio's DestinationRule, and our gateway's own policy."""
+
+    enabled: bool = Field(default=False, description="Set the algorithm and the connection pool.")
+    algorithm: Algorithm = Field(default="ROUND_ROBIN", description="LEAST_CONN is an old name of LEAST_REQUEST.")
+    connection_pool: ConnectionPool | None = Field(default=None, description="Connection limits; none when left out.")
+
+
+class PickerConfig(Block):
+    """The endpoint picker."""
+
+    enabled: bool = Field(default=False, description="Run the picker.")
+    replicas: Replicas = Field(default=1, description="Picker Pods; of several, one leads and the others stand by.")
+    image: str = Field(
+        default="ghcr.io/llm-d/llm-d-inference-scheduler:v0.4.0", min_length=1, description="Image of the picker."
+    )
+    port: Port = Field(default=8100, description="Port of the picker's Service; its Pods listen on 9002.")
+    verbosity: Verbosity = Field(default=1, description="Log verbosity of the picker.")
+    args: tuple[str, ...] = Field(default=(), description="More flags, after the built-in ones.")
+    resources: Resources | None = Field(default=None, description="CPU and memory of the picker.")
+
+
+class GatewayInstance(Block):
+    """One gateway of the stack."""
+
+    enabled: bool = Field(default=False, description="Run this gateway.")
+    replicas: Replicas = Field(default=1, description="Gateway Pods.")
+    image: str | None = Field(
+        default=None, min_length=1, description="Image with Envoy; each gateway has its own default."
+    )
+    port: Port = Field(default=8080, description="Port of the gateway's Service; its Pods listen on 80.")
+    resources: Resources | None = Field(default=None, description="CPU and memory of a gateway Pod.")
+
+
+class InferenceGateway(Block):
+    """The gateways in front of the picker."""
+
+    enabled: bool = Field(default=False, description="Run the gateways that are enabled below.")
+    standard: GatewayInstance | None = Field(default=None, description="Envoy with the stack's own configuration.")
+    istio: GatewayInstance | None = Field(
+        default=None, description="Istio's gateway; without Istio, Envoy with the stack's own configuration."
+    )
+
+
+class Stage(Block):
+    """One stage of disaggregated serving: prefill or decode."""
+
+    enabled: bool = Field(default=False, description="Run this stage.")
+    replicas: Replicas = Field(default=2, description="Simulator Pods of the stage.")
+    image: str | None = Field(default=None, min_length=1, description="Image of the stage; the stack's when left out.")
+    port: Port = Field(default=8200, description="Port of the stage's Pods and Service.")
+    log_verbosity: Verbosity | None = Field(default=None, description="Log verbosity; the stack's when left out.")
+    resources: Resources | None = Field(default=None, description="CPU and memory of a Pod of the stage.")
+    args: tuple[str, ...] = Field(default=(), description="More flags, after the built-in ones.")
+
+
+class SimulatorSpec(Block):
+    """What to run."""
+
+    replicas: Replicas = Field(default=2, description="Simulator Pods when neither prefill nor decode is enabled.")
+    image: str = Field(
+        default="ghcr.io/llm-d/llm-d-simulator:latest", min_length=1, description="Image of the simulators."
+    )
+    image_pull_policy: PullPolicy = Field(default="IfNotPresent", description="When nodes fetch the images.")
+    log_verbosity: Verbosity = Field(default=5, description="Log verbosity of the simulators.")
+    name_suffix: str = Field(
+        default="",
+        max_length=12,
+        pattern=r"^(-[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        description="Added to names that do not contain this resource's, such as -b: two stacks can share a namespace.",
+    )
+    resources: Resources | None = Field(default=None, description="CPU and memory of a simulator.")
+    service: ServiceConfig | None = Field(default=None, description="The Service in front of the simulators.")
+    gateway: LegacyGateway | None = Field(default=None, description="Gateway of the Gateway API (legacy).")
+    load_balancing: LoadBalancing | None = Field(default=None, description="How proxies spread requests.")
+    epp: PickerConfig | None = Field(default=None, description="The endpoint picker.")
+    inference_gateway: InferenceGateway | None = Field(default=None, description="Gateways in front of the picker.")
+    prefill: Stage | None = Field(default=None, description="Simulators that compute prompts.")
+    decode: Stage | None = Field(default=None, description="Simulators that produce tokens.")
+
+
+class ConditionStatus(Block):
+    """One finding about the stack, as Kubernetes writes conditions."""
+
+    type: str = Field(description="What the finding is about.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(default="", description="Why, in one word.")
+    message: str = Field(default="", description="Why, in a sentence, with what to do about it.")
+    observed_generation: int = Field(default=0, description="The generation that was looked at.")
+    last_transition_time: str = Field(
+        default="", json_schema_extra={"format": "date-time"}, description="When the status last changed."
+    )
+
+
+class SimulatorStatus(Block):
+    """What runs."""
+
+    observed_generation: int | None = Field(default=None, description="The generation that was looked at.")
+    replicas: int | None = Field(default=None, description="Simulator Pods that exist.")
+    ready_replicas: int | None = Field(default=None, description="Simulator Pods that are ready.")
+    selector: str | None = Field(
+        default=None, description="Label selector of the simulators, for the scale subresource."
+    )
+    endpoints: tuple[str, ...] | None = Field(default=None, description="Addresses of the simulators that are ready.")
+    gateway_url: str | None = Field(default=None, alias="gatewayURL", description="Where to send requests.")
+    conditions: tuple[ConditionStatus, ...] | None = Field(default=None, description="Findings, one per component.")
+
+
+class Metadata(Block):
+    """What of the object's metadata concerns us."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+    name: str = Field(min_length=1, max_length=LONGEST_NAME, description="Name of the stack.")
+    namespace: str = Field(default="default", description="Namespace of everything in the stack.")
+    generation: int = Field(default=0, description="Counts the changes of the spec.")
+
+
+class SimulatorDeployment(Block):
+    """A stack of simulators with, as wished, a picker and gateways in front of them."""
+
+    api_version: Literal["sim.llm-d.io/v1alpha1"] = Field(description="Group and version.")
+    kind: Literal["SimulatorDeployment"] = Field(description="Kind of the resource.")
+    metadata: Metadata = Field(description="Name and namespace.")
+    spec: SimulatorSpec = Field(default_factory=SimulatorSpec, description="What to run.")
+    status: dict[str, Any] | None = Field(default=None, description="What runs; written by the operator.")

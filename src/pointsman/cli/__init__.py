@@ -1,14 +1,18 @@
 """The command line. One module per noun; this one only names them and turns errors into one sentence and an exit code.
 
 Commands are registered by import path, so `pointsman status` does not pay for importing the picker.
+
+One image serves every part. Who starts it with flags only, because the flags are those of another image's own
+executable, says in POINTSMAN_COMMAND which part is meant.
 """
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cyclopts import App, CycloptsError
 
-from pointsman.core.errors import PointsmanError, find_ours
+from pointsman.core.errors import PointsmanError, UserError, find_ours
 
 app = App(
     name="pointsman",
@@ -39,8 +43,23 @@ def llm_d_inference_sim() -> None:
     main(["sim", *sys.argv[1:]])
 
 
+def with_command(argv: Sequence[str], *, environment: Mapping[str, str]) -> list[str]:
+    """Return the command line with the command that POINTSMAN_COMMAND names put in front of flags without one.
+
+    Raises UserError when it names none of ours.
+    """
+    named = environment.get("POINTSMAN_COMMAND", "")
+    if not named or (argv and not argv[0].startswith("-")):
+        return list(argv)
+    commands = [name for name in app if not name.startswith("-")]
+    if named not in commands:
+        raise UserError(f"POINTSMAN_COMMAND={named} is no command: set it to one of {', '.join(commands)}, or unset it")
+    return [named, *argv]
+
+
 def _run(argv: list[str]) -> int:
     try:
+        argv = with_command(argv, environment=os.environ)
         result = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         _complain(str(error))

@@ -1,0 +1,48 @@
+"""Which command runs, as the command line and POINTSMAN_COMMAND say it together."""
+
+import pytest
+
+from pointsman.cli import main, with_command
+from pointsman.core.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("argv", "named", "expected"),
+    [
+        pytest.param(["--port", "1"], "sim", ["sim", "--port", "1"], id="flags only"),
+        pytest.param([], "epp", ["epp"], id="nothing at all"),
+        pytest.param(["-h"], "sim", ["sim", "-h"], id="a short flag"),
+        pytest.param(["epp", "--v", "1"], "sim", ["epp", "--v", "1"], id="a command goes first"),
+        pytest.param(["epp"], "nonsense", ["epp"], id="what is not needed is not read"),
+        pytest.param(["--version"], "", ["--version"], id="empty is unset"),
+    ],
+)
+def test_flags_without_a_command_get_the_named_one(argv: list[str], named: str, expected: list[str]) -> None:
+    assert with_command(argv, environment={"POINTSMAN_COMMAND": named}) == expected
+
+
+def test_without_the_variable_nothing_changes() -> None:
+    assert with_command(["--version"], environment={}) == ["--version"]
+
+
+@pytest.mark.parametrize("named", ["simulator", "--help"])
+def test_an_unknown_name_is_refused(named: str) -> None:
+    with pytest.raises(UserError, match=rf"^POINTSMAN_COMMAND={named} is no command: set it to one of up, .*\bsim\b"):
+        with_command(["--port", "1"], environment={"POINTSMAN_COMMAND": named})
+
+
+def test_the_named_command_gets_the_flags(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("POINTSMAN_COMMAND", "sim")
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    assert "--max-num-seqs" in capsys.readouterr().out
+
+
+def test_a_person_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("POINTSMAN_COMMAND", "picker")
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pointsman: POINTSMAN_COMMAND=picker ")

@@ -36,9 +36,9 @@ def check(file: Path, *, allow_experimental_plugins: bool = False) -> int:
 
     Warnings go to stderr. Exits with 2 when the picker would not start with this file.
     """
+    from pointsman.core.values import ConfigError
     from pointsman.epp.build import Builder
     from pointsman.epp.config_follow import allow_imports, read_text
-    from pointsman.epp.config_values import ConfigError
     from pointsman.epp.defaults import load
 
     allow_imports(file.parent)

@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pointsman.core.documents import to_yaml
-from pointsman.epp.config_values import ConfigError, Problem, dump
+from pointsman.core.values import ConfigError, Problem, dump
 from pointsman.epp.defaults import Declared, Plan, declare
 from pointsman.epp.explain import Meters
 from pointsman.epp.plugins.api import (

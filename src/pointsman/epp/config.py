@@ -12,10 +12,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from pointsman.core.documents import parse_yaml
-from pointsman.epp.config_values import ConfigError, Problem, check, item_type, names_at
+from pointsman.core.values import ConfigError, Problem, check, item_type, names_at, nearest
 from pointsman.epp.plugins.api import Parameters
 from pointsman.epp.plugins.detectors import Seconds
-from pointsman.epp.registry import nearest
 
 API_VERSION = "llm-d.ai/v1alpha1"
 OLD_API_VERSION = "inference.networking.x-k8s.io/v1alpha1"

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pointsman.core.values import ConfigError, Problem, check, dump, nearest
 from pointsman.epp.config import Document, Ref, SourceRef, read_config
-from pointsman.epp.config_values import ConfigError, Problem, check, dump
-from pointsman.epp.registry import PluginType, UnknownType, find_type, nearest
+from pointsman.epp.registry import PluginType, UnknownType, find_type
 
 DEFAULT_CONFIG = """\
 apiVersion: llm-d.ai/v1alpha1

@@ -8,16 +8,16 @@ Owns names and classes; makes no instance. What a class can do is read off its m
 """
 
 import dataclasses
-import difflib
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel
 
+from pointsman.core.values import nearest
 from pointsman.epp.plugins import (
     admitters,
     affinity,
@@ -253,9 +253,3 @@ def _custom(name: str, cls: Any) -> PluginType:
         raise UnknownType(f"{name!r} has none of the methods of a plugin: {', '.join(_METHODS)}")
     _ = found.parameters  # a class that cannot be built is refused here
     return found
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `: did you mean 'x'?` for the nearest known name, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f": did you mean {close[0]!r}?" if close else ""

@@ -8,8 +8,8 @@ import pytest
 
 from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
+from pointsman.core.values import ConfigError
 from pointsman.epp.build import Builder, Built
-from pointsman.epp.config_values import ConfigError
 from pointsman.epp.defaults import Plan, load
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from pointsman.core.documents import to_yaml
 from pointsman.core.errors import UserError
+from pointsman.core.values import ConfigError, names_at
 from pointsman.epp.build import Builder
 from pointsman.epp.config import Document
-from pointsman.epp.config_values import ConfigError, names_at
 from pointsman.epp.defaults import load
 from pointsman.epp.registry import BUILT_IN, LATER
 

@@ -10,9 +10,9 @@ from tests.unit.epp.custom_plugins import Counting, WithContext
 from tests.unit.epp.plugins.making import endpoint, request
 
 from pointsman.core.documents import to_yaml
+from pointsman.core.values import ConfigError
 from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import allow_imports
-from pointsman.epp.config_values import ConfigError
 from pointsman.epp.defaults import load
 from pointsman.epp.registry import BUILT_IN, LATER, UnknownType, find_type
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pointsman.epp.config_values import check
+from pointsman.core.values import check
 from pointsman.epp.plugins.api import INFLIGHT_LOAD, PREFIX_MATCHES, Context, Key, PrefixMatches, RequestCost
 from pointsman.epp.registry import find_type
 from pointsman.epp.request import Prompt, Request

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, matched, names, request
 
-from pointsman.epp.config_values import check
+from pointsman.core.values import check
 from pointsman.epp.plugins.affinity import PrefixCacheParameters
 from pointsman.epp.plugins.api import LATENCY_PREDICTIONS, Key, Latency, LatencyPredictions, Picked
 from pointsman.epp.view import Lora

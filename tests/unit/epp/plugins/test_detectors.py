@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, names, request, several
 
-from pointsman.epp.config_values import check
+from pointsman.core.values import check
 from pointsman.epp.plugins.detectors import UtilizationParameters
 from pointsman.epp.view import NEVER_SCRAPED, EndpointView
 

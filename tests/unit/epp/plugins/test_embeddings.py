@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, request
 
+from pointsman.core.values import check
 from pointsman.epp.build import Builder
-from pointsman.epp.config_values import check
 from pointsman.epp.defaults import load
 from pointsman.epp.payload import read_payload
 from pointsman.epp.plugins.api import ENCODER_MATCHES, EncoderMatches, Key, Picked, Results

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, names, request, several
 
-from pointsman.epp.config_values import check
+from pointsman.core.values import check
 from pointsman.epp.plugins.filters import ROLE_LABEL, SelectorParameters, fit, parse_range
 from pointsman.epp.request import Prompt
 

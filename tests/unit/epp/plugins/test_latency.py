@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, matched, names, request
 
+from pointsman.core.values import ConfigError, check
 from pointsman.epp.build import Builder
-from pointsman.epp.config_values import ConfigError, check
 from pointsman.epp.defaults import load
 from pointsman.epp.plugins.affinity import PREDICTOR
 from pointsman.epp.plugins.api import LATENCY_PREDICTIONS, Endpoints, Key, Latency, LatencyPredictions, Slo

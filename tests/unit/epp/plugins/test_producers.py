@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import make, matched, request
 
-from pointsman.epp.config_values import check
+from pointsman.core.values import check
 from pointsman.epp.plugins.api import RequestCost
 from pointsman.epp.plugins.producers import TokenParameters
 from pointsman.epp.request import Prompt, Request

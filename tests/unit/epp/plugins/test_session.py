@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, names, request
 
-from pointsman.epp.config_values import check
+from pointsman.core.values import check
 from pointsman.epp.plugins.api import Picked
 from pointsman.epp.plugins.session import SessionIdParameters, SessionSource, decode_token, encode_token
 from pointsman.epp.view import EndpointView

@@ -1,4 +1,4 @@
-"""Values of a configuration file as typed objects, with every mistake named by its path.
+"""Values of a file that people write as typed objects, with every mistake named by its path.
 
 pydantic does the checking; this turns its findings into sentences that a person can act on: the path as it stands in
 the file (`plugins[2].parameters.threshold`), what is wrong, and for a name that nobody knows the nearest one that
@@ -6,9 +6,10 @@ somebody does.
 """
 
 import dataclasses
+import difflib
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +19,6 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from pointsman.core.errors import UserError
-from pointsman.epp.registry import nearest
 
 T = TypeVar("T")
 
@@ -65,6 +65,12 @@ def check(kind: type[T], raw: object, *, path: str) -> Checked[T]:
         return Checked(None, tuple(dict.fromkeys(found)))
     except Exception as error:  # a user's __post_init__ may fail in any way
         return Checked(None, (Problem(path, f"{type(error).__name__}: {error}"),))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `: did you mean 'x'?` for the nearest known name, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f": did you mean {close[0]!r}?" if close else ""
 
 
 def dump(value: Any) -> dict[str, Any]:

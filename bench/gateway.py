@@ -32,7 +32,7 @@ from pointsman.render.addresses import Address, socket_address
 from pointsman.render.clusters import endpoints
 from pointsman.render.envoy import bootstrap
 from pointsman.render.filters import router
-from pointsman.render.gateway import FailureMode, Gateway
+from pointsman.render.gateway import FailureMode, FilePool, Gateway
 from pointsman.render.listeners import listener, routes
 
 REPLICAS = 4
@@ -124,7 +124,7 @@ class Stage:
         return self._start(name, [self._envoy, "--config-path", str(path), *flags])
 
     def _model_servers(self) -> dict[str, Any]:
-        gateway = Gateway(listen=here(), admin=here(), pickers=(), endpoints_file="")
+        gateway = Gateway(listen=here(), admin=here(), pickers=(), pool=FilePool(""))
         paths = [
             {"match": {"prefix": "/metrics"}, "direct_response": {"status": 200, "body": {"inline_string": _METRICS}}},
             {
@@ -159,7 +159,7 @@ class Stage:
                 pickers=(grpc,),
                 picker_tls=variant.tls,
                 failure_mode=variant.failure_mode,
-                endpoints_file=str(self._folder / "eds.json"),
+                pool=FilePool(str(self._folder / "eds.json")),
             )
         )
         proxy = self._start_envoy(name, adapt(rendered, variant=variant))

@@ -26,7 +26,7 @@ from pointsman.local.state import replace
 from pointsman.render.addresses import Address
 from pointsman.render.clusters import endpoints
 from pointsman.render.envoy import bootstrap
-from pointsman.render.gateway import FailureMode, Gateway
+from pointsman.render.gateway import FailureMode, FilePool, Gateway, ServicePool
 
 MODEL = "test/model"
 PATIENCE = 20.0
@@ -108,6 +108,8 @@ class Wishes:
     pickers: int = 1
     failure_mode: FailureMode = "FailClose"
     tls: bool = False
+    by_address: bool = False
+    """Envoy has no list of the endpoints: it goes where the picker says, and to pod-0 when nobody does."""
     simulator: tuple[str, ...] = ()
     picker: tuple[str, ...] = ()
 
@@ -221,6 +223,11 @@ class Lab:
         command = [sys.executable, "-m", "pointsman", *arguments]
         return Part(name=name, command=command, log=self.folder / f"{name}.log", **more)
 
+    def _pool(self) -> FilePool | ServicePool:
+        if not self.wishes.by_address:
+            return FilePool(str(self._eds))
+        return ServicePool(service=Address("localhost", self.pods["pod-0"].port))
+
     def _envoy(self, program: Path) -> Part:
         gateway = Gateway(
             listen=self.gateway,
@@ -228,7 +235,7 @@ class Lab:
             pickers=tuple(self.picker_addresses),
             picker_tls=self.wishes.tls,
             failure_mode=self.wishes.failure_mode,
-            endpoints_file=str(self._eds),
+            pool=self._pool(),
         )
         config = self.folder / "envoy.json"
         replace(config, json.dumps(bootstrap(gateway)))

@@ -90,14 +90,14 @@ async def test_refusal_of_the_picker_is_an_answer_not_a_failure(start_lab: Start
             answer = await http.post("/v1/completions", json=completion())
             assert (answer.status_code, answer.headers.get("x-inference-pod")) == (503, None)
             assert answer.text.startswith("inference error: ")
-            assert "x-pointsman-unpicked" not in answer.headers
+            assert "x-pointsman-unserved" not in answer.headers
 
 
 async def test_client_cannot_talk_its_way_around_the_picker(start_lab: StartLab) -> None:
     """What the two tiers of FailOpen say to each other counts only when they say it."""
     lab = await start_lab(failure_mode="FailOpen")
     await lab.picker_has(["pod-1"])
-    lies = {"x-envoy-attempt-count": "2", "x-pointsman-unpicked": "true"}
+    lies = {"x-envoy-attempt-count": "2", "x-pointsman-unserved": "true"}
     async with httpx.AsyncClient(base_url=lab.url) as http:
         for _ in range(8):
             answer = await http.post("/v1/completions", json=completion(), headers=lies)

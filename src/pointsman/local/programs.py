@@ -9,7 +9,7 @@ from typing import Any
 from pointsman.local.http import get
 from pointsman.local.processes import Probe, Program
 from pointsman.render.addresses import Address
-from pointsman.render.gateway import FailureMode, Gateway
+from pointsman.render.gateway import FailureMode, FilePool, Gateway
 
 NAMESPACE = "local"
 
@@ -46,7 +46,7 @@ class Settings:
             pickers=(self.picker_grpc,),
             picker_tls=self.picker_tls,
             failure_mode=self.failure_mode,
-            endpoints_file=str(endpoints_file),
+            pool=FilePool(str(endpoints_file)),
         )
 
 

@@ -1,18 +1,28 @@
 """Where something listens. The one spelling of `ip:port`, for Envoy, the picker and people alike."""
 
+import ipaddress
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, order=True)
 class Address:
-    """An IP address and a port."""
+    """An IP address or a host name, and a port."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_ip(host: str) -> bool:
+    """Tell an address from a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def socket_address(address: Address) -> dict[str, Any]:

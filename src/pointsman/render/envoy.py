@@ -1,12 +1,12 @@
 """Envoy's bootstrap document for a gateway in front of a pool of model servers.
 
 `bootstrap` is the whole configuration but the endpoints, which `clusters.endpoints` renders to the file that Envoy
-watches. FailClose is one listener; FailOpen is two tiers, and `failopen` says why.
+watches. FailClose is one listener, as is a gateway without a picker; FailOpen is two tiers, and `failopen` says why.
 """
 
 from typing import Any
 
-from pointsman.render import clusters, failopen, filters, listeners
+from pointsman.render import clusters, failopen, filters, listeners, ready
 from pointsman.render.addresses import socket_address
 from pointsman.render.gateway import Gateway
 
@@ -15,13 +15,17 @@ Document = dict[str, Any]
 
 def bootstrap(gateway: Gateway) -> Document:
     """Return Envoy's bootstrap document."""
-    common = {
+    two_tiers = gateway.failure_mode == "FailOpen" and gateway.pickers
+    resources = _fail_open(gateway) if two_tiers else _fail_close(gateway)
+    if gateway.ready:
+        resources["listeners"].append(ready.listener(gateway.ready))
+        resources["clusters"].append(ready.cluster(gateway.admin))
+    document = {
         "node": {"id": "pointsman", "cluster": "pointsman"},
         "admin": {"address": socket_address(gateway.admin)},
+        "static_resources": resources,
     }
-    if gateway.failure_mode == "FailClose":
-        return common | {"static_resources": _fail_close(gateway)}
-    return common | {"static_resources": _fail_open(gateway), "bootstrap_extensions": [failopen.EXTENSION]}
+    return document | ({"bootstrap_extensions": [failopen.EXTENSION]} if two_tiers else {})
 
 
 def _fail_close(gateway: Gateway) -> Document:
@@ -29,17 +33,18 @@ def _fail_close(gateway: Gateway) -> Document:
         gateway,
         name="gateway",
         where={"address": socket_address(gateway.listen)},
-        routes=listeners.routes("gateway", paths=[listeners.to_model_servers(gateway)]),
+        routes=listeners.routes("gateway", paths=[listeners.to_picked(gateway)]),
         filters=filters.chain(gateway),
     )
     # A pick that names nobody in the pool is refused: served by another endpoint, nobody would ever notice.
     pool = clusters.model_servers(gateway, fallback="refuse")
-    return {"listeners": [public], "clusters": [pool, clusters.pickers(gateway)]}
+    pickers = [clusters.pickers(gateway)] if gateway.pickers else []
+    return {"listeners": [public], "clusters": [*pool, *pickers]}
 
 
 def _fail_open(gateway: Gateway) -> Document:
     pool = clusters.model_servers(gateway, fallback="round_robin")
     return {
         "listeners": [failopen.outer(gateway), failopen.inner(gateway)],
-        "clusters": [pool, clusters.pickers(gateway), failopen.cluster()],
+        "clusters": [*pool, clusters.pickers(gateway), failopen.cluster()],
     }

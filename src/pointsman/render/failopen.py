@@ -5,6 +5,9 @@ death is an error for the client. So FailOpen has two tiers in one Envoy. The in
 stream fails it answers with a marker header. The outer tier kept the body, sees the marker and sends the request in
 once more; the inner tier knows a second attempt by Envoy's attempt count and goes around the picker, to any endpoint.
 
+Where a pick is an address and not one of a list (`ServicePool`), an endpoint that is gone is marked likewise, and the
+picker is asked again, twice, before the request goes around it: it has seen the failure and picks another.
+
 The response body does not pass through the picker here: its death would cut an answer that is under way. Invariant:
 only the inner tier can set the marker, and only the outer tier the attempt count (0004-fail-open.md has the counts).
 """
@@ -19,7 +22,7 @@ from pointsman.render.types import duration, typed
 Document = dict[str, Any]
 
 INNER = "asks-the-picker"
-UNPICKED = "x-pointsman-unpicked"
+UNSERVED = "x-pointsman-unserved"
 
 EXTENSION: Document = {
     "name": "envoy.bootstrap.internal_listener",
@@ -31,14 +34,14 @@ def outer(gateway: Gateway) -> Document:
     """Return the public listener, which tries again without the picker."""
     once_more = {
         "retry_on": "retriable-headers",
-        "num_retries": 1,
-        "retriable_headers": [{"name": UNPICKED, "present_match": True}],
+        "num_retries": _asks(gateway),
+        "retriable_headers": [{"name": UNSERVED, "present_match": True}],
     }
     path = {
         "match": {"prefix": "/"},
         "route": {"cluster": INNER, "timeout": "0s", "retry_policy": once_more},
         "request_body_buffer_limit": gateway.retry_buffer_bytes,
-        "response_headers_to_remove": [UNPICKED],
+        "response_headers_to_remove": [UNSERVED],
     }
     return listeners.listener(
         gateway,
@@ -50,14 +53,16 @@ def outer(gateway: Gateway) -> Document:
 
 
 def inner(gateway: Gateway) -> Document:
-    """Return the listener inside Envoy that asks the picker on the first attempt and nobody on the second."""
+    """Return the listener inside Envoy that asks the picker on the first attempts and nobody on the last."""
     around = listeners.to_model_servers(
         gateway,
-        match={"headers": [{"name": "x-envoy-attempt-count", "range_match": {"start": 2, "end": 1 << 31}}]},
+        match={
+            "headers": [{"name": "x-envoy-attempt-count", "range_match": {"start": _asks(gateway) + 1, "end": 1 << 31}}]
+        },
         typed_per_filter_config={filters.EXT_PROC: typed("config.route.v3.FilterConfig", disabled=True)},
-        response_headers_to_remove=[UNPICKED],
+        response_headers_to_remove=[UNSERVED],
     )
-    ask = listeners.to_model_servers(gateway, response_headers_to_remove=[UNPICKED])
+    ask = listeners.to_picked(gateway, response_headers_to_remove=[UNSERVED])
     return listeners.listener(
         gateway,
         name=INNER,
@@ -65,7 +70,7 @@ def inner(gateway: Gateway) -> Document:
         routes=listeners.routes(INNER, paths=[around, ask]),
         filters=filters.chain(gateway),
         generate_request_id=False,  # the outer tier made one
-        local_reply_config={"mappers": [_mark_picker_failures()]},
+        local_reply_config={"mappers": [_mark_failures(gateway)]},
     )
 
 
@@ -95,17 +100,26 @@ def cluster() -> Document:
     }
 
 
-def _mark_picker_failures() -> Document:
+def _asks(gateway: Gateway) -> int:
+    """Return how often the picker is asked before a request goes around it."""
+    return 1 if clusters.target(gateway) == clusters.MODEL_SERVERS else 3
+
+
+def _mark_failures(gateway: Gateway) -> Document:
     # Not every answer of the picker: a refusal (429, 503) is an answer, a stream that failed is not.
+    failures = ["ext_proc_error"]
+    if clusters.target(gateway) == clusters.PICKED:
+        failures += ["upstream_reset_before_response_started", "no_healthy_upstream"]
+    said = " || ".join(f"response.code_details.startsWith('{words}')" for words in failures)
     return {
         "filter": {
             "extension_filter": {
                 "name": "envoy.access_loggers.extension_filters.cel",
                 "typed_config": typed(
                     "extensions.access_loggers.filters.cel.v3.ExpressionFilter",
-                    expression="response.code_details.startsWith('ext_proc_error')",
+                    expression=said,
                 ),
             }
         },
-        "headers_to_add": [{"header": {"key": UNPICKED, "value": "true"}}],
+        "headers_to_add": [{"header": {"key": UNSERVED, "value": "true"}}],
     }

@@ -39,8 +39,9 @@ _MODES: dict[FailureMode, Document] = {
 
 
 def chain(gateway: Gateway) -> list[Document]:
-    """Return the filters of a listener that asks the picker, in order."""
-    return [forget_forged_headers(), ext_proc(gateway), router()]
+    """Return the filters of a listener in front of the model servers, in order."""
+    ask = [ext_proc(gateway)] if gateway.pickers else []
+    return [forget_forged_headers(), *ask, router()]
 
 
 def forget_forged_headers() -> Document:

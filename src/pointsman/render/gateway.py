@@ -14,12 +14,34 @@ from typing import Literal
 from pointsman.render.addresses import Address
 
 FailureMode = Literal["FailClose", "FailOpen"]
+Algorithm = Literal["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM"]
 
 NAMESPACE = "envoy.lb"
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
 SUBSET = "x-gateway-destination-endpoint-subset"
 EXTERNAL_PROCESSOR = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+
+@dataclass(frozen=True)
+class FilePool:
+    """Model servers from a file that Envoy watches; the pick is one of them, and the list of picks is walked."""
+
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServicePool:
+    """Model servers behind a headless Service.
+
+    Cluster DNS learns of a new Pod seconds after the picker did, so a pick is obeyed as the address that it is, and the
+    Service's addresses serve only when nobody picks.
+    """
+
+    service: Address
+    algorithm: Algorithm = "ROUND_ROBIN"
+    pending_requests: int | None = None
+    requests_per_connection: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +51,13 @@ class Gateway:
     listen: Address
     admin: Address
     pickers: tuple[Address, ...]
-    endpoints_file: str
+    """Who decides; with none, the pool's own policy does."""
+    pool: FilePool | ServicePool
+    ready: Address | None = None
+    """Where `/ready` and the statistics are served when the admin is not for everyone."""
     picker_tls: bool = True
+    picker_health_port: int | None = None
+    """Where the pickers' gRPC health is, in plaintext, when it is not on their own port."""
     failure_mode: FailureMode = "FailClose"
     message_timeout: float = 10.0
     keepalive_interval: float = 1.0

@@ -49,7 +49,7 @@ def routes(name: str, *, paths: Sequence[Document], **more: Any) -> Document:
 
 
 def to_model_servers(gateway: Gateway, *, match: Document | None = None, **more: Any) -> Document:
-    """Return the route to the endpoint that was picked, and on failure to the next."""
+    """Return the route to the pool; a model server that fails before it answers is followed by the next."""
     action = {"cluster": clusters.MODEL_SERVERS, "timeout": "0s", "retry_policy": _try_next(gateway)}
     return {
         "match": {"prefix": "/", **(match or {})},
@@ -57,6 +57,15 @@ def to_model_servers(gateway: Gateway, *, match: Document | None = None, **more:
         "request_body_buffer_limit": gateway.retry_buffer_bytes,
         **more,
     }
+
+
+def to_picked(gateway: Gateway, **more: Any) -> Document:
+    """Return the route to the endpoint that was picked, and on failure to the next of the list."""
+    route = to_model_servers(gateway, **more)
+    if clusters.target(gateway) == clusters.MODEL_SERVERS:
+        return route
+    # An address has no next one: who wants another endpoint asks the picker again.
+    return route | {"route": {"cluster": clusters.target(gateway), "timeout": "0s"}}
 
 
 def _try_next(gateway: Gateway) -> Document:

@@ -15,7 +15,7 @@ from google.protobuf import json_format
 
 from pointsman.render.addresses import Address
 from pointsman.render.envoy import bootstrap
-from pointsman.render.gateway import FailureMode, Gateway
+from pointsman.render.gateway import FailureMode, FilePool, Gateway
 
 # Registers the messages that the document packs into `Any`.
 for _module in (
@@ -45,7 +45,7 @@ def gateway(**changes: Any) -> Gateway:
         "listen": Address("127.0.0.1", 8080),
         "admin": Address("127.0.0.1", 19000),
         "pickers": (Address("127.0.0.1", 9002),),
-        "endpoints_file": "/state/endpoints.json",
+        "pool": FilePool("/state/endpoints.json"),
     }
     return Gateway(**basis | changes)
 

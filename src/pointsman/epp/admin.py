@@ -20,6 +20,7 @@ from pointsman.epp.metrics_families import Family, Gauge, Labels, ReadHistogram,
 from pointsman.epp.plugins.handlers import DisaggProfileHandler
 from pointsman.epp.plugins.prefixes import ApproxPrefixCacheProducer
 from pointsman.epp.pool import Member
+from pointsman.epp.tokenizer import Tokenizer
 from pointsman.epp.tracing import Tracer
 from pointsman.wire.listener import Listener
 
@@ -208,6 +209,16 @@ def configuration_family(configuration: ConfigFollower) -> Family:
         "New versions of the configuration file, by what became of them.",
         ("result",),
         lambda: {("used",): configuration.reloads, ("refused",): configuration.rejected},
+    )
+
+
+def token_family(tokenizer: Tokenizer) -> Family:
+    """Return what became of questions for a prompt's tokens."""
+    return _counter(
+        "pointsman_tokenizations_total",
+        "Prompts that a tokenizer service was asked about; those that it did not answer were estimated.",
+        ("result",),
+        _one_label(tokenizer.results),
     )
 
 

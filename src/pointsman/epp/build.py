@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from pointsman.core.documents import to_yaml
-from pointsman.core.values import ConfigError, Problem, dump
+from pointsman.core.values import ConfigError, Problem, dump, nearest
 from pointsman.epp.defaults import Declared, Plan, declare
 from pointsman.epp.explain import Meters
 from pointsman.epp.plugins.api import (
@@ -26,7 +26,7 @@ from pointsman.epp.plugins.api import (
     Key,
 )
 from pointsman.epp.profile import FilterStep, PickerStep, Profile, ScorerStep
-from pointsman.epp.registry import LATER, UnknownType, nearest
+from pointsman.epp.registry import LATER, UnknownType
 from pointsman.epp.scheduler import Hooked, Parts, Scheduler
 
 _DEFAULT_PRODUCERS: Mapping[str, str] = {

@@ -1,13 +1,11 @@
-"""From what Envoy sent to a `Request`: which parser, how much of the body, which facts. Pure."""
+"""From what Envoy sent to a `Request`: which parser, and which facts of the body. Pure."""
 
 from collections.abc import Mapping
 from functools import lru_cache
 
-from pointsman.epp.jsonscan import splice_member
 from pointsman.epp.parsers import DEFAULT, Parser, ParserChoice
-from pointsman.epp.payload import read_payload
-from pointsman.epp.rename import json_string
-from pointsman.epp.request import Needs, Request
+from pointsman.epp.payload import Reading
+from pointsman.epp.request import Needs, Rendered, Request
 
 
 @lru_cache(maxsize=64)
@@ -23,24 +21,15 @@ def choose_parser(headers: Mapping[str, str], *, needs: Needs) -> Parser:
     return _choice(needs.parsers).choose(headers)
 
 
-def read_request(request: Request, body: bytes, *, needs: Needs) -> Request:
-    """Return the request with what its body says.
-
-    Raises BadRequest when the body is not what its API takes.
-    """
-    payload = read_payload(body, needs=needs)
+def add_body(request: Request, reading: Reading, *, rendered: Rendered | None = None) -> Request:
+    """Return the request with what its body says, in the tokens of a tokenizer service where there are some."""
     return Request(
         id=request.id,
         headers=request.headers,
         subset=request.subset,
-        size=len(body),
+        size=len(reading.body),
         wants_model=True,
-        model=payload.model,
-        target_model=payload.model,
-        prompt=payload.prompt,
+        model=reading.model,
+        target_model=reading.model,
+        prompt=reading.prompt(rendered),
     )
-
-
-def name_model(body: bytes, model: str) -> bytes:
-    """Return the body asking for another model, and otherwise as the client wrote it."""
-    return splice_member(body, "model", json_string(model))

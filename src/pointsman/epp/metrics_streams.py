@@ -84,8 +84,6 @@ class _Measured:
             self._code = "Internal"
             raise
         self._spent[not data or data[0] >> 3 not in _OF_REQUEST] += clock() - began
-        if self._call.finished:
-            self._code = "OK"
         return replies
 
     def half_closed(self) -> bool:
@@ -96,6 +94,8 @@ class _Measured:
 
     def closed(self) -> None:
         metrics = self._metrics
+        if self._call.finished:  # also by what it pushed
+            self._code = "OK"
         self._call.closed()
         metrics.inflight -= 1
         metrics.total.add((self._code,))

@@ -61,6 +61,11 @@ PARSERS: Mapping[str, Parser] = {parser.name: parser for parser in _ALL}
 DEFAULT = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
 
 
+def path_of(headers: Mapping[str, str]) -> str:
+    """Return the path that a request came with, without its query."""
+    return next(filter(None, map(headers.get, _PATH_HEADERS)), _DEFAULT_PATH).partition("?")[0]
+
+
 class ParserChoice:
     """The parsers of one configuration."""
 
@@ -76,7 +81,7 @@ class ParserChoice:
 
         Raises BadRequest when none claims its path.
         """
-        path = next(filter(None, map(headers.get, _PATH_HEADERS)), _DEFAULT_PATH).partition("?")[0]
+        path = path_of(headers)
         parser = self._known.get(path) or self._search(path)
         if parser is None:
             raise BadRequest(f"no parser claims the path {path}")

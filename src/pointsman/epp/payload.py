@@ -12,26 +12,18 @@ from typing import Any
 
 import msgspec
 
-from pointsman.epp.jsonscan import NotJson, scan_members, top_level_kind
+from pointsman.epp.jsonscan import NotJson, scan_members, splice_member, top_level_kind
 from pointsman.epp.media import conversation_items, feature_items
 from pointsman.epp.prompts import completion_text, conversation_text, count_tokens, hash_chain, token_bytes
 from pointsman.epp.refusals import BadRequest
-from pointsman.epp.request import MediaItem, Needs, Prompt
-
-
-class Payload(msgspec.Struct, frozen=True, kw_only=True):
-    """What a body says."""
-
-    model: str = ""
-    stream: bool = False
-    prompt: Prompt | None = None
+from pointsman.epp.rename import json_string
+from pointsman.epp.request import MediaItem, Needs, Prompt, Rendered
 
 
 class _Members(msgspec.Struct, gc=False):
     """The members of all APIs that we read, as they come; whatever else there is, is skipped."""
 
     model: Any = None
-    stream: Any = None
     prompt: Any = None
     messages: Any = None
     input: Any = None
@@ -51,7 +43,6 @@ class _Members(msgspec.Struct, gc=False):
 
 class _ModelOnly(msgspec.Struct, gc=False):
     model: Any = None
-    stream: Any = None
 
 
 _RAW = frozenset(("tools", "features"))
@@ -59,17 +50,77 @@ _read_members: Callable[[bytes], _Members] = msgspec.json.Decoder(_Members).deco
 _read_model: Callable[[bytes], _ModelOnly] = msgspec.json.Decoder(_ModelOnly).decode
 
 
-def read_payload(body: bytes, *, needs: Needs) -> Payload:
-    """Return what the body says, and no more of it than `needs` asks for.
+class Reading:
+    """A body that was read as far as `needs` asks for; its prompt is worked out when it is asked for.
 
     Raises BadRequest when it is not a JSON object.
     """
-    if not needs.prompt:
-        few: _ModelOnly = _decode(body, _read_model, _ModelOnly)
-        return Payload(model=_str(few.model), stream=few.stream is True)
-    members: _Members = _decode(body, _read_members, _Members)
-    model = _str(members.model)
-    return Payload(model=model, stream=members.stream is True, prompt=_prompt(members, model=model, needs=needs))
+
+    __slots__ = ("_members", "_needs", "_said", "body", "model")
+
+    def __init__(self, body: bytes, *, needs: Needs) -> None:
+        self._needs = needs
+        self._said: tuple[bytes, bool] | None = None
+        self._members: _Members | None = None
+        self.body = body
+        if needs.prompt:
+            self._members = _decode(body, _read_members, _Members)
+        few: _ModelOnly | _Members = self._members or _decode(body, _read_model, _ModelOnly)
+        self.model = _str(few.model)
+
+    @property
+    def has_prompt(self) -> bool:
+        """Whether it has what a completion begins with."""
+        members = self._members
+        return members is not None and not (members.messages is None and members.prompt is None)
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the client sent tokens in the place of text."""
+        prompt = self._members.prompt if self._members is not None else None
+        return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int | list)
+
+    @property
+    def multimodal(self) -> bool:
+        """Whether there is an image, a video or sound in it."""
+        return self._text()[1]
+
+    def naming(self, model: str) -> bytes:
+        """Return the body asking for a model, and otherwise as the client wrote it."""
+        return self.body if self.model == model else splice_member(self.body, "model", json_string(model))
+
+    def prompt(self, rendered: Rendered | None = None) -> Prompt | None:
+        """Return the prompt, by the tokens of a tokenizer service where it gave some; None when nobody wants it."""
+        members, needs = self._members, self._needs
+        if members is None:
+            return None
+        text, multimodal = self._text()
+        if rendered is not None:
+            text = rendered.tokens
+        blocks = (
+            hash_chain(
+                text,
+                model=self.model,
+                salt=_str(members.cache_salt),
+                block_tokens=needs.block_tokens,
+                max_blocks=needs.max_blocks,
+            )
+            if needs.block_tokens and text
+            else ()
+        )
+        return Prompt(
+            tokens=count_tokens(text),
+            block_tokens=needs.block_tokens,
+            blocks=blocks,
+            multimodal=multimodal,
+            items=((rendered and rendered.items) or _items(members)) if needs.media else (),
+            max_output_tokens=_most_output(members),
+        )
+
+    def _text(self) -> tuple[bytes, bool]:
+        if self._said is None:
+            self._said = _text(self._members) if self._members is not None else (b"", False)
+        return self._said
 
 
 def _decode(body: bytes, fast: Callable[[bytes], Any], kind: type[Any]) -> Any:
@@ -102,29 +153,6 @@ def _refuse_kind(body: bytes) -> None:
     if kind not in {"object", "null"}:
         why = f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
         raise BadRequest(f"error unmarshaling request bodyMap: {why}")
-
-
-def _prompt(members: _Members, *, model: str, needs: Needs) -> Prompt:
-    text, multimodal = _text(members)
-    blocks = (
-        hash_chain(
-            text,
-            model=model,
-            salt=_str(members.cache_salt),
-            block_tokens=needs.block_tokens,
-            max_blocks=needs.max_blocks,
-        )
-        if needs.block_tokens and text
-        else ()
-    )
-    return Prompt(
-        tokens=count_tokens(text),
-        block_tokens=needs.block_tokens,
-        blocks=blocks,
-        multimodal=multimodal,
-        items=_items(members) if needs.media else (),
-        max_output_tokens=_most_output(members),
-    )
 
 
 def _text(members: _Members) -> tuple[bytes, bool]:

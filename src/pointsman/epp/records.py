@@ -56,6 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             "request_id": self.request.id,
             "model": self.request.target_model,
             "priority": self.request.priority,
+            "prompt_tokens": self.request.prompt.tokens if self.request.prompt is not None else None,
             "picked": [endpoint.target for endpoint in self.picked],
             "reason": self.reason,
             "candidates": [_candidate(endpoint, totals) for endpoint in self.candidates],

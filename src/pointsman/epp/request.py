@@ -12,6 +12,17 @@ from pointsman.epp.pool import Member
 from pointsman.epp.view import EndpointView
 
 
+class TokenService(msgspec.Struct, frozen=True, kw_only=True):
+    """Where prompts are tokenized, and how long that may take."""
+
+    host: str
+    port: int
+    prefix: str = ""  # of its paths
+    model: str  # that it serves
+    seconds: float = 5.0  # to wait for it; then tokens are estimated
+    media_seconds: float = 30.0  # … when there are images to fetch
+
+
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy must know of a body before it can pick. Nothing at all: the pick is made on the headers."""
 
@@ -21,7 +32,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int = 0  # hash the prompt in blocks of this many tokens; 0 for no hashes
     max_blocks: int = 0  # … at most so many blocks; 0 for all
     media: bool = False  # the images, videos and sounds one by one
-    response: bool = False  # some plugin reads the response's body
+    tokenizer: TokenService | None = None  # ask it for the prompt's tokens; None to estimate them
 
 
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,10 +42,17 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 1  # in tokens where they are known, else 1 for each
 
 
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt as a tokenizer service sees it."""
+
+    tokens: bytes  # four to a token
+    items: Sequence[MediaItem] = ()
+
+
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """What the body says about the work that the request is."""
 
-    tokens: int  # counted where the client sent tokens, else estimated
+    tokens: int  # counted where the client or a tokenizer service gave tokens, else estimated
     block_tokens: int = 0
     blocks: Sequence[int] = ()  # the hash chain; the last block may be partial
     multimodal: bool = False  # has an image, video or audio block

@@ -141,6 +141,7 @@ class Scheduler:
             block_tokens=hashed.block_tokens,
             max_blocks=hashed.max_blocks,
             media=any(each.media for each in asked),
+            tokenizer=next((each.tokenizer for each in asked if each.tokenizer is not None), None),
         )
 
     def admit(self, request: Request, endpoints: Endpoints) -> None:

@@ -22,7 +22,7 @@ from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin, configuration_family, picker_families, plugin_families, span_family
+from pointsman.epp.admin import Admin, configuration_family, picker_families, plugin_families, span_family, token_family
 from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director, Options
@@ -44,8 +44,9 @@ from pointsman.epp.sources.planned import Sources
 from pointsman.epp.sources.pool import Cluster
 from pointsman.epp.sources.scrape import Tally
 from pointsman.epp.stream import Exchange
+from pointsman.epp.tokenizer import Tokenizer
 from pointsman.epp.tracing import Tracer, exporter_of
-from pointsman.wire.grpc import Call, Method, Router
+from pointsman.wire.grpc import Call, Method, Push, Router
 from pointsman.wire.limits import Limits
 from pointsman.wire.listener import Listener
 
@@ -78,6 +79,7 @@ class Picker:
         self.polls = Tally()
         tick = max(_LEAST_INTERVAL, settings.refresh_metrics_interval)
         self.sources = Sources(pool=self.pool, tally=self.polls, clock=self._clock, tick=tick)
+        self.tokenizer = Tokenizer()
         self.metrics = Metrics()
         exporter = exporter_of(os.environ) if settings.tracing else None
         self.tracer = Tracer(exporter, rng=rng) if exporter is not None else None
@@ -115,12 +117,18 @@ class Picker:
         self.listener = Listener(Router(both, limits=self._limits), limits=self._limits)
         self.health_listener = Listener(Router(health, limits=self._limits), limits=self._limits)
 
-    def _open(self, push: object) -> Call:
+    def _open(self, push: Push) -> Call:
         assert self.streams is not None
         return self.streams.open(self._exchange(push))
 
-    def _exchange(self, _push: object) -> Exchange:
-        return Exchange(director=self.director, fresh_id=self._fresh_id, max_body=self._settings.body_bytes)
+    def _exchange(self, push: Push) -> Exchange:
+        return Exchange(
+            push,
+            director=self.director,
+            ask=self.tokenizer.ask,
+            fresh_id=self._fresh_id,
+            max_body=self._settings.body_bytes,
+        )
 
     def _rewrite(self, model: str) -> str:
         """Return the model that a rewrite rule sends this one to; nothing when there is no such rule."""
@@ -156,6 +164,7 @@ class Picker:
         if self._settings.secure_serving:
             self._load_certificate(tls)
         async with HttpServer() as http, asyncio.TaskGroup() as tasks:
+            self.tokenizer.begin(tasks)
             await self._bind(http, tls=tls)
             followers = [
                 tasks.create_task(source.run()),
@@ -216,6 +225,7 @@ class Picker:
             *plugin_families(self._builder.meters, made=lambda: self.configuration.current.made),
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
             configuration_family(self.configuration),
+            token_family(self.tokenizer),
             *([span_family(self.tracer)] if self.tracer is not None else []),
             *(self.streams.families() if self.streams is not None else []),
         )

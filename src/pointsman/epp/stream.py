@@ -3,7 +3,9 @@
 Answers keep Envoy's order in each direction: headers, then body chunks, then trailers. In FULL_DUPLEX_STREAMED mode the
 body is ours: every byte that comes must go back, or the request hangs for ever. A request whose body nobody reads is
 picked for as soon as its headers are here, and chunks then pass straight through; where the body matters the pick waits
-for its end, and Envoy, which does not wait for the header answer in this mode, sees nothing until then. In the other
+for its end, and Envoy, which does not wait for the header answer in this mode, sees nothing until then. Where a
+tokenizer service is to be asked it waits a little longer: `message` then returns nothing, and what it would have
+returned is pushed when the answer is here, or is known not to come. In the other
 modes Envoy owns the body and waits for each answer, so the pick is made on the headers whatever one would like to know.
 
 Whatever happens, the reservation is freed: at the end of the response, or when the stream ends, for any reason.
@@ -12,8 +14,9 @@ Whatever happens, the reservation is freed: at the end of the response, or when 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from pointsman.core.logs import get_logger
 from pointsman.epp.director import Director
-from pointsman.epp.intake import choose_parser, name_model, read_request
+from pointsman.epp.intake import add_body, choose_parser
 from pointsman.epp.messages import (
     BodyMode,
     Incoming,
@@ -26,12 +29,17 @@ from pointsman.epp.messages import (
     immediate_reply,
     trailers_reply,
 )
+from pointsman.epp.payload import Reading
 from pointsman.epp.pool import Reservation
-from pointsman.epp.refusals import Refusal, TooLarge
+from pointsman.epp.refusals import Internal, Refusal, TooLarge
 from pointsman.epp.rename import ResponseRenamer
-from pointsman.epp.request import Decision, Needs, Request
+from pointsman.epp.rendering import Question, question
+from pointsman.epp.request import Decision, Needs, Rendered, Request
 from pointsman.epp.usage import UsageReader
+from pointsman.wire.grpc import Push
 from pointsman.wire.protobuf import Data, Value
+
+log = get_logger(__name__)
 
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
@@ -48,6 +56,10 @@ _REQUEST_TRAILERS_REPLY = trailers_reply(Kind.REQUEST_TRAILERS)
 _RESPONSE_TRAILERS_REPLY = trailers_reply(Kind.RESPONSE_TRAILERS)
 
 
+Ask = Callable[[Question, Callable[[Rendered | None], None]], Callable[[], None]]
+"""Asks a tokenizer service, hands the answer or None to a function later, and returns what makes it forget that."""
+
+
 class OutOfOrder(Malformed):
     """A message that cannot come now."""
 
@@ -56,11 +68,14 @@ class Exchange:
     """The state of one request and its response."""
 
     __slots__ = (
-        "_body", "_cause", "_decision", "_director", "_fresh_id", "_headers", "_held", "_max_body", "_modes", "_needs",
-        "_renamer", "_reservation", "_subset", "_usage", "finished",
+        "_ask", "_body", "_cause", "_decision", "_director", "_forget", "_fresh_id", "_headers", "_held", "_max_body",
+        "_modes", "_needs", "_push", "_renamer", "_reservation", "_subset", "_usage", "finished",
     )  # fmt: skip
 
-    def __init__(self, *, director: Director, fresh_id: Callable[[], str], max_body: int) -> None:
+    def __init__(self, push: Push, *, director: Director, ask: Ask, fresh_id: Callable[[], str], max_body: int) -> None:
+        self._push = push
+        self._ask = ask
+        self._forget: Callable[[], None] | None = None  # while the tokenizer service is asked
         self._director = director
         self._fresh_id = fresh_id
         self._max_body = max_body
@@ -107,6 +122,7 @@ class Exchange:
 
     def closed(self) -> None:
         """Free what the request holds; the only place where a request that ends early is seen."""
+        self._ask_no_more()
         if self._reservation is not None:
             self._reservation.release()
         if self._headers is not None:
@@ -155,25 +171,52 @@ class Exchange:
         if self._held is None:
             return (_REQUEST_TRAILERS_REPLY,)
         self._read_subset(message)
-        return [*self._let_go(end=False), _REQUEST_TRAILERS_REPLY]
+        return self._let_go(end=False)
 
-    def _let_go(self, *, end: bool) -> list[bytes]:
-        """Pick, now that the whole body is known, and send it on."""
+    def _let_go(self, *, end: bool) -> Sequence[bytes]:
+        """Pick, now that the whole body is known, and send it on, with trailers behind it where these end it."""
         held, self._held = self._held or [], None
         body = bytes(held[0]) if len(held) == 1 else b"".join(held)
         if not body:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks of it
-            return [self._pick(self._describe(has_body=False)), *body_replies(Kind.REQUEST_BODY, body, end=end)]
+            return [self._pick(self._describe(has_body=False)), *_passed_on(body, end=end)]
         try:
-            request = read_request(self._describe(has_body=True), body, needs=self._needs)
+            reading = Reading(body, needs=self._needs)
         except Refusal as refusal:
             raise self._counted(refusal) from None
+        service = self._needs.tokenizer
+        asked = None if service is None else question(reading, headers=self._headers or {}, service=service)
+        if asked is None:
+            return self._send_on(reading, rendered=None, end=end)
+        self._forget = self._ask(asked, lambda rendered: self._resume(reading, rendered=rendered, end=end))
+        return ()
+
+    def _resume(self, reading: Reading, *, rendered: Rendered | None, end: bool) -> None:
+        """Go on with a request that waited for its tokens."""
+        self._forget = None
+        try:
+            replies = self._send_on(reading, rendered=rendered, end=end)
+        except Refusal as refusal:
+            replies = self._refuse(refusal)
+        except Exception:  # nobody above us would end the stream
+            log.exception("stream: a request that waited for its tokens failed")
+            replies = self._refuse(Internal("internal error"))
+        self._push(*replies)
+
+    def _send_on(self, reading: Reading, *, rendered: Rendered | None, end: bool) -> Sequence[bytes]:
+        request = add_body(self._describe(has_body=True), reading, rendered=rendered)
         headers = self._pick(request)
         target = self._decision.target_model if self._decision is not None else ""
+        body = reading.body
         if target and target != request.model:
-            body = name_model(body, target)
+            body = reading.naming(target)
             if request.model:
                 self._renamer = ResponseRenamer(served=target, asked=request.model)
-        return [headers, *body_replies(Kind.REQUEST_BODY, body, end=end)]
+        return [headers, *_passed_on(body, end=end)]
+
+    def _ask_no_more(self) -> None:
+        forget, self._forget = self._forget, None
+        if forget is not None:
+            forget()
 
     def _describe(self, *, has_body: bool) -> Request:
         headers = self._headers or {}
@@ -214,6 +257,7 @@ class Exchange:
     # -- the response -------------------------------------------------------------------------------------------
 
     def _on_response_headers(self, message: Incoming) -> Sequence[bytes]:
+        self._ask_no_more()  # Envoy itself has answered, and waits for no pick any more
         served = (message.metadata(LB_NAMESPACE) or {}).get(SERVED)
         status = message.status
         if self._reservation is not None:
@@ -264,6 +308,12 @@ class Exchange:
             if usage is not None and meter is not None:
                 meter.used(prompt=usage.prompt, output=usage.completion, cached=usage.cached)
             self._reservation.release()
+
+
+def _passed_on(body: bytes, *, end: bool) -> list[bytes]:
+    """Return the answers that pass a request's body on; trailers end it where it has not ended by itself."""
+    replies = body_replies(Kind.REQUEST_BODY, body, end=end)
+    return replies if end else [*replies, _REQUEST_TRAILERS_REPLY]
 
 
 def _pick_reply(

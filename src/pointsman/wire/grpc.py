@@ -66,8 +66,12 @@ class Call(Protocol):
         """Let go, exactly once, however the stream ended."""
 
 
-Push = Callable[[bytes], None]
-"""Sends a message of a call's own accord, outside `message`."""
+class Push(Protocol):
+    """Sends messages of a call's own accord, outside `message`."""
+
+    def __call__(self, *messages: bytes) -> None:
+        """Send them, in one write."""
+
 
 Method = Callable[[Push], Call]
 """Opens a call."""
@@ -178,12 +182,12 @@ class ServerStream:
             self._parts.clear()
         self.call.closed()
 
-    def push(self, message: bytes) -> None:
-        """Send a message of the call's own accord; the last one if the call has finished by then."""
-        self._connection.push(lambda: self._push(message))
+    def push(self, *messages: bytes) -> None:
+        """Send messages of the call's own accord; the last ones if the call has finished by then."""
+        self._connection.push(lambda: self._push(messages))
 
-    def _push(self, message: bytes) -> None:
-        self._reply((message,))
+    def _push(self, messages: Sequence[bytes]) -> None:
+        self._reply(messages)
         if self.call.finished:
             self.fail(Status.OK, "")
 

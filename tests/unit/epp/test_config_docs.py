@@ -67,8 +67,15 @@ def test_the_example_that_predicts_works_as_written(folder: Path) -> None:
 
 
 def test_the_configuration_page_shows_what_loads() -> None:
-    example, default = blocks("reference/configuration.md", "yaml")
+    example, tokens, default = blocks("reference/configuration.md", "yaml")
     assert builder().build(load(example)).plan.warnings == ()
+    assert (
+        builder()
+        .build(load(f"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{tokens}"))
+        .scheduler.needs([])
+        .tokenizer
+        is not None
+    )
     assert parse_yaml(default, name="page") == parse_yaml(DEFAULT_CONFIG, name="code")
 
 

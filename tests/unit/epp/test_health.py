@@ -64,6 +64,6 @@ def test_watchers_hear_of_changes_of_the_whole_only() -> None:
 def test_the_list_names_every_service() -> None:
     health = Health()
     health.set(serving=True)
-    call = health.methods()["/grpc.health.v1.Health/List"](lambda _: None)
+    call = health.methods()["/grpc.health.v1.Health/List"](lambda *_: None)
     (answer,) = call.message(b"")
     assert set(pb.HealthListResponse.FromString(answer).statuses) == {"", "liveness", "readiness", EXT_PROC}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
-from pointsman.epp.payload import read_payload
+from pointsman.epp.payload import Reading
 from pointsman.epp.prompts import count_tokens, hash_chain
 from pointsman.epp.refusals import BadRequest
 from pointsman.epp.request import Needs
@@ -18,7 +18,7 @@ FEW = Needs(body=True)
 
 
 def tokens(document: Any) -> int:
-    prompt = read_payload(json.dumps(document).encode(), needs=ALL).prompt
+    prompt = Reading(json.dumps(document).encode(), needs=ALL).prompt()
     assert prompt is not None
     return prompt.tokens
 
@@ -64,14 +64,14 @@ def test_token_ids_are_counted_not_estimated(key: str) -> None:
 def test_multimodal() -> None:
     block = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
     document = {"messages": [{"role": "user", "content": [block]}]}
-    prompt = read_payload(json.dumps(document).encode(), needs=ALL).prompt
+    prompt = Reading(json.dumps(document).encode(), needs=ALL).prompt()
     assert prompt is not None
     assert prompt.multimodal
     assert prompt.items == (), "nobody asked for them"
 
 
 def media(document: Any) -> list[tuple[int, int]]:
-    prompt = read_payload(json.dumps(document).encode(), needs=Needs(body=True, prompt=True, media=True)).prompt
+    prompt = Reading(json.dumps(document).encode(), needs=Needs(body=True, prompt=True, media=True)).prompt()
     assert prompt is not None
     return [(item.hash, item.size) for item in prompt.items]
 
@@ -89,7 +89,7 @@ def test_media_of_a_rendered_request_have_sizes() -> None:
 
 def test_features_that_only_the_slow_reader_takes_are_left_out() -> None:
     body = b'{"prompt": "\\ud800", "features": {"mm_hashes": {"image": ["a"]}}}'
-    prompt = read_payload(body, needs=Needs(body=True, prompt=True, media=True)).prompt
+    prompt = Reading(body, needs=Needs(body=True, prompt=True, media=True)).prompt()
     assert prompt is not None
     assert prompt.items == []
 
@@ -103,7 +103,7 @@ def test_features_that_only_the_slow_reader_takes_are_left_out() -> None:
 )
 def test_prompts_that_differ_in_an_image_only_have_different_hashes(blocks: list[Any]) -> None:
     prompts = [
-        read_payload(json.dumps({"messages": [{"role": "user", "content": [block]}]}).encode(), needs=ALL).prompt
+        Reading(json.dumps({"messages": [{"role": "user", "content": [block]}]}).encode(), needs=ALL).prompt()
         for block in blocks
     ]
     assert all(prompt is not None for prompt in prompts)
@@ -126,7 +126,7 @@ def test_a_block_of_no_kind_is_skipped() -> None:
     ],
 )
 def test_the_most_output(document: dict[str, Any], most: int | None) -> None:
-    prompt = read_payload(json.dumps(document).encode(), needs=ALL).prompt
+    prompt = Reading(json.dumps(document).encode(), needs=ALL).prompt()
     assert prompt is not None
     assert prompt.max_output_tokens == most
 
@@ -148,7 +148,7 @@ def test_the_most_output(document: dict[str, Any], most: int | None) -> None:
     ],
 )
 def test_the_model(body: bytes, model: str, needs: Needs) -> None:
-    assert read_payload(body, needs=needs).model == model
+    assert Reading(body, needs=needs).model == model
 
 
 @pytest.mark.parametrize("needs", [ALL, FEW], ids=["all", "few"])
@@ -170,7 +170,7 @@ def test_the_model(body: bytes, model: str, needs: Needs) -> None:
 )
 def test_what_is_not_an_object_is_400_in_known_words(body: bytes, words: str, needs: Needs) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_payload(body, needs=needs)
+        Reading(body, needs=needs)
     assert caught.value.body.decode() == f"inference error: BadRequest - error unmarshaling request bodyMap: {words}"
 
 

@@ -38,12 +38,12 @@ class Talk:
         self.lost: list[str] = []
         self.wire = Wire()
         self.connection = Connection(
-            b"GET", max_bytes=max_bytes, done=lambda s, b: self.answers.append((s, b)), lost=self.lost.append
+            max_bytes=max_bytes, done=lambda s, b: self.answers.append((s, b)), lost=self.lost.append
         )
         self.connection.connection_made(cast(asyncio.Transport, self.wire))
 
     def ask(self, *answer: bytes) -> "Talk":
-        self.connection.ask()
+        self.connection.ask(b"GET")
         for part in answer:
             self.connection.data_received(part)
         return self
@@ -123,7 +123,7 @@ def test_after_close_nothing_is_heard() -> None:
 
 
 def test_a_connection_that_nobody_wants_any_more_is_closed_when_it_comes() -> None:
-    connection, wire = Connection(b"GET", max_bytes=1, done=lambda *_: None, lost=lambda _: None), Wire()
+    connection, wire = Connection(max_bytes=1, done=lambda *_: None, lost=lambda _: None), Wire()
     connection.close()
     connection.connection_made(cast(asyncio.Transport, wire))
     assert wire.closed

@@ -1,6 +1,7 @@
 """One request, message by message, as Envoy sends them; answers are read with the official classes."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from envoy.config.core.v3 import base_pb2
@@ -12,7 +13,10 @@ from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.messages import BodyMode
 from pointsman.epp.pool import Pool
+from pointsman.epp.prompts import token_bytes
 from pointsman.epp.records import Records
+from pointsman.epp.rendering import Question
+from pointsman.epp.request import Rendered
 from pointsman.epp.stream import Exchange, OutOfOrder
 
 A, B, C = (Endpoint(name=f"sim-{n}", address=f"10.0.0.{n}", port=8000) for n in (1, 2, 3))
@@ -43,7 +47,30 @@ class Talk:
 
     def __init__(self, director: Director, *, max_body: int) -> None:
         self.director = director
-        self.exchange = Exchange(director=director, fresh_id=lambda: "fresh-id", max_body=max_body)
+        self.pushed: list[bytes] = []
+        self.asked: list[Question] = []
+        self.waiting: Callable[[Rendered | None], None] | None = None
+        self.exchange = Exchange(
+            self.push, director=director, ask=self.ask, fresh_id=lambda: "fresh-id", max_body=max_body
+        )
+
+    def push(self, *messages: bytes) -> None:
+        self.pushed += messages
+
+    def ask(self, question: Question, done: Callable[[Rendered | None], None]) -> Callable[[], None]:
+        self.asked.append(question)
+        self.waiting = done
+        return self.forget
+
+    def forget(self) -> None:
+        self.waiting = None
+
+    def tell(self, rendered: Rendered | None) -> list[pb.ProcessingResponse]:
+        """Answer as the tokenizer service does; return what is then sent."""
+        assert self.waiting is not None
+        self.pushed.clear()
+        self.waiting(rendered)
+        return [pb.ProcessingResponse.FromString(raw) for raw in self.pushed]
 
     def say(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         return [pb.ProcessingResponse.FromString(raw) for raw in self.exchange.message(message.SerializeToString())]
@@ -286,12 +313,21 @@ NO_MODEL = "inference error: BadRequest - model not found in request body"
 COMPLETION = b'{"model":"asked","prompt":"hello","n":1.0 }'
 
 
-def full_talk(*endpoints: Endpoint, rewrite: str = "") -> Talk:
-    """Return a talk with the default configuration, and maybe a rewrite rule for every model."""
+TOKENIZED = (
+    LEAST_BUSY
+    + """
+- {type: token-producer, parameters: {modelName: base}}
+- {type: approx-prefix-cache-producer}
+"""
+)
+
+
+def full_talk(*endpoints: Endpoint, rewrite: str = "", config: str = "") -> Talk:
+    """Return a talk with a configuration, the default one as a rule, and maybe a rewrite rule for every model."""
     pool = Pool()
     pool.replace(endpoints)
     rng = random.Random(7)
-    built = Builder(clock=lambda: 0.0, rng=rng).build(load(""))
+    built = Builder(clock=lambda: 0.0, rng=rng).build(load(config))
     options = Options(rewrite=lambda _model: rewrite)
     director = Director(pool=pool, scheduler=built.scheduler, records=Records(), rng=rng, options=options)
     return Talk(director, max_body=1 << 20)
@@ -383,3 +419,88 @@ def test_tokens_are_read_from_the_response() -> None:
     talk.answer()
     talk.answer_body(b'{"usage":{"prompt_tokens":7,"completion_tokens":10}}', end=True)
     assert talk.inflight == {"sim-1": 0}
+
+
+def test_the_pick_waits_for_the_tokens() -> None:
+    talk = full_talk(A, config=TOKENIZED, rewrite="served")
+    assert talk.headers() == []
+    assert talk.body(COMPLETION, end=True) == []
+    (asked,) = talk.asked
+    assert asked.path == "/v1/completions/render"
+    assert asked.body == COMPLETION.replace(b"asked", b"base")
+    assert talk.inflight == {"sim-1": 0}, "nothing is decided yet"
+    headers, body = talk.tell(Rendered(tokens=token_bytes(range(100))))
+    assert picked(headers) == "10.0.0.1:8000"
+    assert streamed([body]) == [(COMPLETION.replace(b"asked", b"served"), True)]
+    assert talk.inflight == {"sim-1": 1}
+    (record,) = talk.director.records.find()
+    assert record.request.prompt is not None
+    assert record.request.prompt.tokens == 100
+
+
+def test_without_an_answer_tokens_are_estimated() -> None:
+    talk = full_talk(A, config=TOKENIZED)
+    talk.headers()
+    talk.body(COMPLETION[:20])
+    assert talk.body(COMPLETION[20:], end=True) == []
+    headers, body = talk.tell(None)
+    assert picked(headers) == "10.0.0.1:8000"
+    assert streamed([body]) == [(COMPLETION, True)]
+    (record,) = talk.director.records.find()
+    assert record.request.prompt is not None
+    assert record.request.prompt.tokens == 2
+
+
+def test_different_texts_of_the_same_tokens_are_the_same_prefix() -> None:
+    chains = []
+    for text in (b"hello", b"hallo"):
+        talk = full_talk(A, config=TOKENIZED)
+        talk.headers()
+        talk.body(COMPLETION.replace(b"hello", text), end=True)
+        talk.tell(Rendered(tokens=token_bytes(range(200))))
+        (record,) = talk.director.records.find()
+        assert record.request.prompt is not None
+        chains.append(record.request.prompt.blocks)
+    assert chains[0] == chains[1]
+    assert len(chains[0]) == 4, "200 tokens in blocks of 64"
+
+
+def test_trailers_come_after_a_body_that_waited() -> None:
+    talk = full_talk(A, config=TOKENIZED)
+    talk.headers()
+    talk.body(COMPLETION)
+    assert talk.say(pb.ProcessingRequest(request_trailers=pb.HttpTrailers())) == []
+    kinds = [reply.WhichOneof("response") for reply in talk.tell(None)]
+    assert kinds == ["request_headers", "request_body", "request_trailers"]
+
+
+def test_a_refusal_after_the_tokens_ends_the_stream() -> None:
+    talk = full_talk(config=TOKENIZED)
+    talk.headers()
+    talk.body(COMPLETION, end=True)
+    status, _ = immediate(talk.tell(None))
+    assert status == 503
+    assert talk.exchange.finished
+
+
+def test_a_fault_after_the_tokens_is_an_answer_too() -> None:
+    talk = full_talk(A, config=TOKENIZED)
+    talk.headers()
+    talk.body(COMPLETION, end=True)
+    talk.director.pool.replace([B])
+    talk.director.scheduler = None  # type: ignore[assignment]  # the fault
+    assert immediate(talk.tell(None)) == (500, "inference error: Internal - internal error")
+    assert talk.exchange.finished
+
+
+@pytest.mark.parametrize("how", ["closed", "answered by Envoy"])
+def test_a_request_that_is_gone_waits_for_no_tokens(how: str) -> None:
+    talk = full_talk(A, config=TOKENIZED)
+    talk.headers()
+    talk.body(COMPLETION, end=True)
+    assert talk.waiting is not None
+    if how == "closed":
+        talk.exchange.closed()
+    else:
+        talk.answer(end=True)
+    assert talk.waiting is None

@@ -1,9 +1,10 @@
 """Producers that count: tokens of a prompt, and the work that a request is."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from pointsman.epp.plugins.affinity import APPROX_PRODUCER
 from pointsman.epp.plugins.api import (
@@ -17,43 +18,89 @@ from pointsman.epp.plugins.api import (
     PrefixMatches,
     RequestCost,
 )
-from pointsman.epp.request import Needs, Prompt, Request
+from pointsman.epp.plugins.detectors import Seconds
+from pointsman.epp.request import Needs, Prompt, Request, TokenService
 
 
 class EstimateBackend(Parameters):
     """Tokens as four bytes each; nothing to set."""
 
 
+class VllmBackend(Parameters):
+    """A vLLM, or `vllm launch render`, that tokenizes."""
+
+    url: str = "http://localhost:8000"
+    timeout: Annotated[Seconds, Field(gt=0)] = 5.0
+    mm_timeout: Annotated[Seconds, Field(gt=0)] = 30.0
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            good = parts.scheme == "http" and parts.hostname and parts.port != 0 and not parts.query
+        except ValueError:
+            good = False
+        if not good:
+            raise ValueError(f"must be http://host:port of a service that has /v1/completions/render, not {url!r}")
+        return url
+
+
 class TokenParameters(Parameters):
-    """What `token-producer` takes."""
+    """What `token-producer` takes. A `modelName` alone asks a vLLM at its default address, as llm-d does."""
 
     model_name: str = ""
     estimate: EstimateBackend = EstimateBackend()
-    vllm: Mapping[str, Any] | None = None
+    vllm: VllmBackend | None = None
     uds_tokenizer_config: Mapping[str, Any] | None = None
 
-    @field_validator("vllm", "uds_tokenizer_config")
+    @field_validator("uds_tokenizer_config")
     @classmethod
-    def _not_yet(cls, value: object) -> object:
+    def _is_gone(cls, value: object) -> object:
         if value is not None:
-            raise ValueError("this tokenizer is not there yet in this version: leave it out, and tokens are estimated")
+            raise ValueError("this tokenizer is gone in llm-d too: use vllm, or leave it out and tokens are estimated")
         return value
+
+    @model_validator(mode="after")
+    def _has_model(self) -> Self:
+        if self.vllm is not None and not self.model_name:
+            raise ValueError("modelName is missing: vllm has to be told which model's tokens to give")
+        return self
 
 
 class TokenProducer:
-    """Counts the prompt's tokens. The body's reader has estimated them; this makes them known under a name."""
+    """Makes the prompt with its tokens known: estimated, or those that a vLLM gives.
 
-    def __init__(self, _parameters: TokenParameters, *, context: Context) -> None:
+    It asks nobody itself: it says whom to ask, and the tokens are in the request before anything is decided.
+    """
+
+    def __init__(self, parameters: TokenParameters, *, context: Context) -> None:
         self._key = Key[Prompt](TOKENIZED_PROMPT, producer=context.name)
+        self._service = _service(parameters)
         self.produces = (self._key,)
 
     def needs(self, _endpoints: Endpoints) -> Needs:
         """Return that the prompt is wanted."""
-        return Needs(body=True, prompt=True)
+        return Needs(body=True, prompt=True, tokenizer=self._service)
 
     def produce(self, request: Request, _endpoints: Endpoints) -> Mapping[str, object]:
         """Return the prompt."""
         return {self._key.name: request.prompt} if request.prompt is not None else {}
+
+
+def _service(parameters: TokenParameters) -> TokenService | None:
+    if not parameters.model_name:
+        return None
+    vllm = parameters.vllm or VllmBackend()
+    url = urlsplit(vllm.url)
+    return TokenService(
+        host=url.hostname or "",
+        port=url.port or 80,
+        prefix=url.path.rstrip("/"),
+        model=parameters.model_name,
+        seconds=vllm.timeout,
+        media_seconds=vllm.mm_timeout,
+    )
 
 
 class InflightLoadParameters(Parameters):

@@ -1,4 +1,4 @@
-"""One keep-alive HTTP/1.1 connection that asks the same question again and again.
+"""One keep-alive HTTP/1.1 connection that asks one question after another.
 
 A question is a prepared request; an answer is a status and a body, handed to `done` outside the parser. One question at
 a time: who answers unasked, too much, or not in HTTP loses the connection. It knows no clock; whoever asked decides how
@@ -18,14 +18,11 @@ class Connection(asyncio.Protocol):
     """A connection to one endpoint."""
 
     __slots__ = (
-        "_answers", "_asked", "_delimited", "_done", "_lost", "_max", "_parser", "_parts", "_received", "_request",
-        "_stays", "_transport",
+        "_answers", "_asked", "_delimited", "_done", "_lost", "_max", "_parser", "_parts", "_received", "_stays",
+        "_transport",
     )  # fmt: skip
 
-    def __init__(
-        self, request: bytes, *, max_bytes: int, done: Callable[[int, bytes], None], lost: Callable[[str], None]
-    ) -> None:
-        self._request = request
+    def __init__(self, *, max_bytes: int, done: Callable[[int, bytes], None], lost: Callable[[str], None]) -> None:
         self._max = max_bytes + _HEAD_BYTES
         self._done = done
         self._lost: Callable[[str], None] | None = lost
@@ -43,13 +40,13 @@ class Connection(asyncio.Protocol):
         """Whether it can be asked. A transport that is closing may not have told us yet."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self) -> None:
-        """Send the question; the connection must be open, and the last question answered."""
+    def ask(self, request: bytes) -> None:
+        """Send a question; the connection must be open, and the last question answered."""
         assert self._transport is not None and not self._asked
         self._asked = True
         self._answers = 0
         self._received = 0
-        self._transport.write(self._request)
+        self._transport.write(request)
 
     def close(self) -> None:
         """End the connection without another word to anyone."""

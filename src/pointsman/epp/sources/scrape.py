@@ -164,7 +164,7 @@ class Poller:
 
     def connection(self) -> Connection:
         """Return the protocol of a new connection."""
-        return Connection(self._request, max_bytes=self._terms.max_bytes, done=self._answered, lost=self._lost)
+        return Connection(max_bytes=self._terms.max_bytes, done=self._answered, lost=self._lost)
 
     def connected(self, connection: Connection) -> None:
         """Use a connection from now on, and at once."""
@@ -196,7 +196,7 @@ class Poller:
         self._asked_at = now
         self._mark = self.member.mark()
         self._outstanding = True
-        self._connection.ask()
+        self._connection.ask(self._request)
 
     def _answered(self, status: int, body: bytes) -> None:
         self._outstanding = False

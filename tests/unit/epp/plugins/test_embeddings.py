@@ -11,7 +11,7 @@ from tests.unit.epp.plugins.making import endpoint, make, request
 from pointsman.core.values import check
 from pointsman.epp.build import Builder
 from pointsman.epp.defaults import load
-from pointsman.epp.payload import read_payload
+from pointsman.epp.payload import Reading
 from pointsman.epp.plugins.api import ENCODER_MATCHES, EncoderMatches, Key, Picked, Results
 from pointsman.epp.plugins.embeddings import EMBEDDINGS_PRODUCER, EmbeddingsCacheParameters
 from pointsman.epp.request import MediaItem, Prompt, Request
@@ -134,7 +134,7 @@ def test_the_same_image_goes_where_it_went() -> None:
     def ask(url: str) -> Request:
         content = [{"type": "image_url", "image_url": {"url": url}}]
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
-        return request(prompt=read_payload(body, needs=needs).prompt)
+        return request(prompt=Reading(body, needs=needs).prompt())
 
     first = scheduler.decide(ask("http://x/1.png"), views)
     scheduler.commit(first)

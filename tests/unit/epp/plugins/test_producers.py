@@ -8,7 +8,7 @@ from tests.unit.epp.plugins.making import make, matched, request
 from pointsman.core.values import check
 from pointsman.epp.plugins.api import RequestCost
 from pointsman.epp.plugins.producers import TokenParameters
-from pointsman.epp.request import Prompt, Request
+from pointsman.epp.request import Prompt, Request, TokenService
 
 
 def cost(seen: Request, **parameters: Any) -> RequestCost:
@@ -50,7 +50,34 @@ def test_the_token_producer_hands_on_the_prompt() -> None:
     assert make("token-producer").produce(request(prompt=prompt), []) == {"TokenizedPrompt/token-producer": prompt}
 
 
-def test_a_tokenizer_that_is_not_there_yet_is_refused_in_words() -> None:
-    (problem,) = check(TokenParameters, {"vllm": {"url": "http://x"}}, path="p").problems
-    assert problem.path == "p.vllm"
-    assert "not there yet" in problem.message
+@pytest.mark.parametrize(
+    ("parameters", "service"),
+    [
+        pytest.param({}, None, id="estimated"),
+        pytest.param({"modelName": "m"}, TokenService(host="localhost", port=8000, model="m"), id="a model alone"),
+        pytest.param(
+            {"modelName": "m", "vllm": {"url": "http://[::1]:81/x/", "timeout": "200ms", "mmTimeout": "1m"}},
+            TokenService(host="::1", port=81, prefix="/x", model="m", seconds=0.2, media_seconds=60.0),
+            id="everything said",
+        ),
+    ],
+)
+def test_whom_to_ask_for_tokens(parameters: dict[str, Any], service: TokenService | None) -> None:
+    assert make("token-producer", **parameters).needs([]).tokenizer == service
+
+
+@pytest.mark.parametrize(
+    ("parameters", "path", "words"),
+    [
+        pytest.param({"vllm": {}}, "p", "modelName is missing", id="no model"),
+        pytest.param({"modelName": "m", "vllm": {"url": "https://x"}}, "p.vllm.url", "must be http://", id="TLS"),
+        pytest.param({"modelName": "m", "vllm": {"url": "http://x:y"}}, "p.vllm.url", "must be http://", id="port"),
+        pytest.param({"modelName": "m", "vllm": {"uri": ""}}, "p.vllm.uri", "did you mean 'url'?", id="a typo"),
+        pytest.param({"modelName": "m", "vllm": {"timeout": "0s"}}, "p.vllm.timeout", "greater than 0", id="no time"),
+        pytest.param({"udsTokenizerConfig": {}}, "p.udsTokenizerConfig", "use vllm", id="a tokenizer that is gone"),
+    ],
+)
+def test_tokenizers_that_cannot_be_asked(parameters: dict[str, Any], path: str, words: str) -> None:
+    (problem,) = check(TokenParameters, parameters, path="p").problems
+    assert problem.path == path
+    assert words in problem.message

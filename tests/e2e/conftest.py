@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.cluster import Cluster
-from tests.e2e.image import IMAGE, ROOT, build_image
+from tests.e2e.image import IMAGE, NAMES, ROOT, build_image
 from tests.e2e.traces import Traces
 
 collect_ignore_glob = [] if os.environ.get("POINTSMAN_E2E") else ["test_*.py"]
@@ -44,6 +44,7 @@ def _own_node(directory: Path) -> Iterator[Cluster]:
     guard = _guard(places.state)
     try:
         times = node.up(places, images=[image])
+        node.tag_image(places, IMAGE, others=NAMES)
         print("node up:", times)
         ready = threading.Event()
         with node.forward(places, ready=ready) as listener:

@@ -8,8 +8,24 @@ from pathlib import Path
 from tools.node.dockerfile import Builder
 
 ROOT = Path(__file__).parents[2]
-IMAGE = "localhost/pointsman:e2e"
-CONTENT = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt")
+IMAGE = "docker.io/library/pointsman:local"  # as config/manager names it
+# What resources name when they name nothing, or as the samples do. All of them are our one image here.
+NAMES = (
+    "docker.io/library/llm-d-simulator:local",
+    "ghcr.io/llm-d/llm-d-simulator:latest",
+    "ghcr.io/llm-d/llm-d-inference-scheduler:v0.4.0",
+    "cr.kgateway.dev/kgateway-dev/envoy-wrapper:v2.1.1",
+    "docker.io/istio/proxyv2:1.28.1",
+)
+CONTENT = (
+    "Dockerfile",
+    ".dockerignore",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "requirements/build.txt",
+    "requirements/runtime.txt",
+)
 
 
 def build_image(node: Path) -> Path:

@@ -97,8 +97,12 @@ def inside(places: Places, command: Sequence[str]) -> list[str]:
 
 def load_image(places: Places, archive: Path) -> None:
     """Import an image into the running node."""
-    command = inside(places, [places.program("ctr"), "-n", "k8s.io", "images", "import", str(archive)])
-    subprocess.run(command, check=True, capture_output=True, env=places.environment())
+    _images(places, "import", str(archive))
+
+
+def tag_image(places: Places, name: str, *, others: Sequence[str]) -> None:
+    """Give an image of the running node more names; each with its host part, as Pods are given them."""
+    _images(places, "tag", "--force", name, *others)
 
 
 def forward(places: Places, *, ready: threading.Event | None = None) -> socket.socket:
@@ -119,6 +123,13 @@ def outside_kubeconfig(places: Places, port: int) -> Path:
     document = configs.kubeconfig(places, "admin", server=f"https://127.0.0.1:{port}")
     path.write_text(json.dumps(document))
     return path
+
+
+def _images(places: Places, *arguments: str) -> None:
+    command = inside(places, [places.program("ctr"), "-n", "k8s.io", "images", *arguments])
+    run = subprocess.run(command, capture_output=True, text=True, env=places.environment(), check=False)
+    if run.returncode:
+        raise RuntimeError(f"ctr images {' '.join(arguments)}: {run.stderr.strip()}")
 
 
 def _own_images(places: Places) -> None:
@@ -198,8 +209,9 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("what", choices=("up", "shell", "down", "load"))
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help="for shell: the command; for load: image archives")
+    parser.add_argument("what", choices=("up", "shell", "down", "load", "tag"))
+    what = "for shell: the command; for load: image archives; for tag: an image's name and its further names"
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=what)
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("a node on this machine needs root: run as root, or use any cluster with E2E_KUBECONFIG")
@@ -212,6 +224,8 @@ def main() -> None:
         elif options.what == "load":
             for archive in options.rest:
                 load_image(places, Path(archive))
+        elif options.what == "tag":
+            tag_image(places, options.rest[0], others=options.rest[1:])
         else:
             command = inside(places, options.rest or [os.environ.get("SHELL", "bash")])
             os.execvpe(command[0], command, places.environment())

@@ -1,0 +1,40 @@
+"""The one image in every role, under every name that resources give it."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.e2e.cluster import Cluster, until
+from tests.e2e.image import NAMES
+
+
+def container(image: str, **more: Any) -> dict[str, Any]:
+    """Return a container as strict as ours are."""
+    security = {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    return {"name": "it", "image": image, "imagePullPolicy": "IfNotPresent", "securityContext": security, **more}
+
+
+def run(cluster: Cluster, namespace: str, container: dict[str, Any]) -> str:
+    """Run a Pod with the container to its end and return what it printed."""
+    spec = {"containers": [container], "restartPolicy": "Never"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "it", "namespace": namespace}, "spec": spec}
+    cluster.apply(pod)
+    until(lambda: cluster.get("pod", "it", "-n", namespace)["status"]["phase"] in {"Succeeded", "Failed"})
+    return cluster.kubectl("logs", "it", "-n", namespace)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_our_image(cluster: Cluster, namespace: str, name: str) -> None:
+    ours = container(name, env=[{"name": "POINTSMAN_COMMAND", "value": "sim"}], args=["--help"])
+    assert "--max-num-seqs" in run(cluster, namespace, ours)
+
+
+def test_a_gateway_finds_envoy_and_what_its_hooks_need(cluster: Cluster, namespace: str) -> None:
+    bootstrap = {"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}}
+    script = f"sleep 0 && exec /usr/local/bin/envoy --mode validate --config-yaml '{json.dumps(bootstrap)}'"
+    assert "OK" in run(cluster, namespace, container(cluster.image, command=["bash", "-c", script]))

@@ -1,0 +1,78 @@
+"""What the parts of a stack are called. Requirement and habit: dashboards, scripts and selectors know these names.
+
+Only the simulators without stages are named after the resource; the rest have fixed names, to which `nameSuffix` is
+added when two stacks share a namespace.
+"""
+
+from dataclasses import dataclass
+
+from pointsman.api.simulator import ServiceConfig, SimulatorDeployment
+
+ROLE = "llm-d.ai/role"
+SERVING = "llm-d.ai/inferenceServing"
+COMPONENT = "llm-d.ai/component"
+GATEWAY_TYPE = "llm-d.ai/gateway-type"
+NAME = "app.kubernetes.io/name"
+STACK = "sim.llm-d.io/stack"
+"""On every Pod of a stack, with its name; nothing is selected by it but our own watch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """The names of one stack."""
+
+    stack: str
+    namespace: str
+    suffix: str
+    service: str
+
+    @property
+    def simulators(self) -> str:
+        """The simulators of a stack without stages."""
+        return f"ms-sim-{self.stack}-decode"
+
+    def stage(self, stage: str) -> str:
+        """The simulators of one stage."""
+        return f"ms-sim-llm-d-modelservice-{stage}{self.suffix}"
+
+    @property
+    def picker(self) -> str:
+        return f"gaie-sim-epp{self.suffix}"
+
+    @property
+    def pool(self) -> str:
+        return f"gaie-sim{self.suffix}"
+
+    @property
+    def gateway(self) -> str:
+        return f"infra-sim-inference-gateway{self.suffix}"
+
+    @property
+    def istio_gateway(self) -> str:
+        """What Istio calls the Deployment and Service of our Gateway: its name and its class."""
+        return f"{self.gateway}-istio"
+
+    @property
+    def pods(self) -> str:
+        """The headless Service, by which a gateway knows the Pods' addresses."""
+        return f"{self.service}-pods"
+
+    def labels(self, **more: str) -> dict[str, str]:
+        """Return the label that every object has, and more."""
+        return {NAME: self.stack, **more}
+
+
+def names_of(resource: SimulatorDeployment) -> Names:
+    """Return the names of the resource's stack."""
+    spec = resource.spec
+    default = ServiceConfig().name
+    service = spec.service.name if spec.service is not None else default
+    # A name that a person chose is meant; the default one, which the schema fills in too, is ours to keep apart.
+    if service == default:
+        service += spec.name_suffix
+    return Names(
+        stack=resource.metadata.name,
+        namespace=resource.metadata.namespace,
+        suffix=spec.name_suffix,
+        service=service,
+    )

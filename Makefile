@@ -9,7 +9,7 @@ EDITABLE := $(PIP) install --no-deps --no-build-isolation --editable .
 # Envoy tests share the machine's cores; more workers than this only makes them wait for each other.
 WORKERS ?= 2
 
-.PHONY: help up demo test e2e lint bench fuzz install format lock clean cluster-up cluster-shell cluster-down
+.PHONY: help up demo test e2e lint bench fuzz install format lock manifests clean cluster-up cluster-shell cluster-down
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ format: $(VENV)/.dev  ## rewrite the code as ruff wants it
 
 lock:  ## write requirements/*.txt anew from pyproject.toml (needs uv)
 	@tools/lock
+
+manifests: $(VENV)/.dev  ## write what is generated from the models of custom resources: config/crd, docs/reference
+	@$(BIN)/python tools/manifests
 
 clean:  ## remove the environment and what tools left (the cache outside the clone stays)
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

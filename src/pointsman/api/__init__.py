@@ -2,3 +2,8 @@
 
 The definitions that a cluster stores are generated from these models (`crd`), so the two cannot differ.
 """
+
+from pointsman.api.read import parse, read
+from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
+
+__all__ = ["SIMULATOR_DEPLOYMENT", "SimulatorDeployment", "parse", "read"]

@@ -2,28 +2,92 @@
 
 A block or value that is null counts as left out, as it does in the schema that the cluster checks: people comment out
 the inside of a block and leave its name. Unknown fields are refused here, because a file on a laptop meets no API
-server that would prune them, and a typing error must not be silent.
+server that would prune them, and a typing error must not be silent. Numbers and switches are what YAML says they are:
+`"2"` is no number, here as on the API server.
+
+A rule that spans fields is written once, as a `Rule` of its block: the sentence, the expression that the API server
+evaluates, and the same for Python. A test holds the two to each other on the real API server.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
-Port = Annotated[int, Field(ge=1, le=65_535)]
-Replicas = Annotated[int, Field(ge=0, le=1_000_000)]
-Verbosity = Annotated[int, Field(ge=0, le=10)]
+from pointsman.core import quantities
+
+Switch = Annotated[bool, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
+Generation = Annotated[int, Field(strict=True, ge=0, json_schema_extra={"format": "int64"})]
+Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
+Replicas = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+Verbosity = Annotated[int, Field(strict=True, ge=0, le=10)]
+Image = Annotated[str, Field(min_length=1, max_length=1024)]
+Arguments = Annotated[
+    tuple[Annotated[str, Field(max_length=4096)], ...],
+    Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+]
 ServiceType = Literal["ClusterIP", "NodePort", "LoadBalancer"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 # A Service's name is a DNS label that begins with a letter.
 ServiceName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a mapping without what is null in it; anything else as it is."""
+    if isinstance(value, Mapping):
+        return {name: inner for name, inner in value.items() if inner is not None}
+    return value
+
+
+def _quantity(value: object) -> object:
+    if isinstance(value, float):
+        raise ValueError(f"is a whole number or a string: write {str(value)!r} with its quotes")  # noqa: TRY004 - pydantic's
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_LONGEST_QUANTITY = 32
 # The API server writes 1000m as "1" and accepts both 1 and "1".
 Quantity = Annotated[
     str,
-    BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value),
-    Field(pattern=r"^[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[kMGTPE]|[KMGTPE]i|[mun])?$"),
+    BeforeValidator(_quantity),
+    Field(pattern=quantities.PATTERN, max_length=_LONGEST_QUANTITY),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantities.PATTERN, "maxLength": _LONGEST_QUANTITY}),
 ]
+# The API server refuses rules that could become expensive, so what they read has limits.
+Quantities = Annotated[dict[str, Quantity], Field(max_length=16), BeforeValidator(without_nulls)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Something that must hold of a block as a whole."""
+
+    field: str
+    """The field to change, below the block."""
+    says: str
+    """What is wrong and what to do; the field stands before it."""
+    cel: str
+    holds: Callable[[Any], bool]
+
+    @property
+    def message(self) -> str:
+        """The sentence."""
+        return f"{self.field} {self.says}"
+
+    def to_validation(self) -> dict[str, str]:
+        """Return the rule as the API server reads it."""
+        return {"rule": self.cel, "message": self.message, "fieldPath": f".{self.field}"}
 
 
 class Block(BaseModel):
@@ -31,24 +95,61 @@ class Block(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: inner for name, inner in value.items() if inner is not None}
-        return value
+        return without_nulls(value)
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> Self:
+        broken = [rule.message for rule in self.RULES if not rule.holds(self)]
+        if broken:
+            raise ValueError("; ".join(broken))
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler, /) -> dict[str, Any]:
+        """Return the block's schema with its rules in it."""
+        schema = handler.resolve_ref_schema(handler(core))
+        if cls.RULES:
+            schema["x-kubernetes-validations"] = [rule.to_validation() for rule in cls.RULES]
+        return schema
 
 
 class ResourceClaim(Block):
     """A claim of the Pod that a container uses."""
 
-    name: str = Field(description="Name of the entry in the Pod's resourceClaims.")
-    request: str | None = Field(default=None, description="Which request of the claim; all when left out.")
+    name: str = Field(max_length=63, description="Name of the entry in the Pod's resourceClaims.")
+    request: str | None = Field(
+        default=None, max_length=63, description="Which request of the claim; all when left out."
+    )
 
 
 class Resources(Block):
     """CPU, memory and devices of a container, as Kubernetes has them."""
 
-    limits: dict[str, Quantity] | None = Field(default=None, description="The most that the container may use.")
-    requests: dict[str, Quantity] | None = Field(default=None, description="What is set aside for the container.")
-    claims: tuple[ResourceClaim, ...] | None = Field(default=None, description="Devices that the container is given.")
+    RULES = (
+        Rule(
+            field="requests",
+            says="ask for more than limits allow: lower the request or raise the limit of the same name",
+            cel="!has(self.limits) || !has(self.requests) || self.requests.all(name, !(name in self.limits) || "
+            "quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)",
+            holds=lambda self: _within(self.requests or {}, self.limits or {}),
+        ),
+    )
+
+    limits: Quantities | None = Field(default=None, description="The most that the container may use.")
+    requests: Quantities | None = Field(default=None, description="What is set aside for the container.")
+    claims: tuple[ResourceClaim, ...] | None = Field(
+        default=None,
+        max_length=32,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        description="Devices that the container is given.",
+    )
+
+
+def _within(requests: Mapping[str, str], limits: Mapping[str, str]) -> bool:
+    both = requests.keys() & limits.keys()
+    return all(quantities.amount(requests[name]) <= quantities.amount(limits[name]) for name in both)

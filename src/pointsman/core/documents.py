@@ -39,6 +39,14 @@ def read_yaml(path: Path) -> Any:
 
 
 def to_yaml(document: Any) -> str:
-    """Return the document as YAML, keys in the order given."""
-    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+    """Return the document as YAML, keys in the order given, everything written out where it stands."""
+    text: str = yaml.dump(document, Dumper=_WrittenOut, sort_keys=False, width=110, allow_unicode=True)
     return text
+
+
+class _WrittenOut(_Dumper):
+    """Writes a list that stands in two places twice: people and some readers stumble over anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
+        """Say that nothing is written as a reference."""
+        return True

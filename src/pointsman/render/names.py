@@ -6,7 +6,7 @@ added when two stacks share a namespace.
 
 from dataclasses import dataclass
 
-from pointsman.api.simulator import ServiceConfig, SimulatorDeployment
+from pointsman.api.simulator import GATEWAY, PICKER, STAGE, ServiceConfig, SimulatorDeployment
 
 ROLE = "llm-d.ai/role"
 SERVING = "llm-d.ai/inferenceServing"
@@ -33,11 +33,11 @@ class Names:
 
     def stage(self, stage: str) -> str:
         """The simulators of one stage."""
-        return f"ms-sim-llm-d-modelservice-{stage}{self.suffix}"
+        return f"{STAGE}{stage}{self.suffix}"
 
     @property
     def picker(self) -> str:
-        return f"gaie-sim-epp{self.suffix}"
+        return f"{PICKER}{self.suffix}"
 
     @property
     def pool(self) -> str:
@@ -45,7 +45,7 @@ class Names:
 
     @property
     def gateway(self) -> str:
-        return f"infra-sim-inference-gateway{self.suffix}"
+        return f"{GATEWAY}{self.suffix}"
 
     @property
     def istio_gateway(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pointsman.kube.client import Client
-from pointsman.kube.errors import Conflict, NotFound
+from pointsman.kube.errors import ApiError, Conflict, NotFound
 from pointsman.kube.kinds import Key, Kind, Object, key_of
 from pointsman.kube.ownership import Owner, Ownership, claim, holder, stamp
 from pointsman.kube.settled import is_settled, owned_values
@@ -111,20 +111,30 @@ class Applier:
     async def converge(self, owner: Owner, desired: Sequence[Object], *, kinds: Iterable[Kind]) -> Outcome:
         """Apply the documents and delete what this owner has of `kinds` beside them.
 
-        Raises Conflict before the first write when a name is taken; ApiError and Unreachable as they come.
+        Raises Conflict before the first write when a name is taken; Unreachable as it comes. What the server refuses
+        does not keep the rest from being written: the first ApiError is raised at the end, and then nothing was
+        deleted, because what should take its place may be missing.
         """
         watched = tuple(kinds)
         wanted = self._address(owner, desired, kinds=watched)
         observed = await self._observe(owner, wanted, kinds=watched)
-        written, deleted = [], []
-        for action in plan(wanted, observed, owner=owner, ownership=self._ownership, settled=self._is_settled):
-            if isinstance(action, Write):
-                await self._write(action)
-                written.append((action.kind, action.key))
-            else:
-                await self._delete(action)
-                deleted.append((action.kind, action.key))
-        return Outcome(tuple(written), tuple(deleted))
+        actions = plan(wanted, observed, owner=owner, ownership=self._ownership, settled=self._is_settled)
+        writes = [action for action in actions if isinstance(action, Write)]
+        deletions = [action for action in actions if isinstance(action, Delete)]
+        refused: ApiError | None = None
+        for write in writes:
+            try:
+                await self._write(write)
+            except ApiError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+        for deletion in deletions:
+            await self._delete(deletion)
+        return Outcome(
+            tuple((action.kind, action.key) for action in writes),
+            tuple((action.kind, action.key) for action in deletions),
+        )
 
     async def remove(self, owner: Owner, *, kinds: Iterable[Kind]) -> bool:
         """Delete everything that the owner has of `kinds`; True once nothing is left."""

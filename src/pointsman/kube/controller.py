@@ -127,16 +127,21 @@ class Work:
             except Exception:
                 # An object that the mapping did not expect must not end the cache; a look at all of ours is no mistake.
                 log.exception("mapping failed", controller=self.controller.name, object=str(change.sides[-1].key))
-                keys = {item.key for item in self._view.entries(self.controller.source.kind)}
+                self.all()
+                return
             for key in keys:
                 self.queue.add(key)
 
         return take
 
-    async def run(self) -> None:
-        """Look at every object once, then at what changes, until cancelled."""
+    def all(self) -> None:
+        """Put every object of ours in line."""
         for item in self._view.entries(self.controller.source.kind):
             self.queue.add(item.key)
+
+    async def run(self) -> None:
+        """Look at every object once, then at what changes, until cancelled."""
+        self.all()
         async with asyncio.TaskGroup() as group:
             for _ in range(self.controller.workers):
                 group.create_task(self._worker())

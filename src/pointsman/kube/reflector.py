@@ -10,7 +10,7 @@ compared with the store, so a deletion that nobody saw is delivered like any oth
 
 `state` says in one word how it stands; readiness and controllers look at `settled`, which is true once the
 first list is in, or once the server says that the kind does not exist: a missing custom resource is an empty
-one.
+one. `answered` is true a little earlier: once there was any answer, a refusal too.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from pointsman.kube.store import Change, Entry, Store, entry
 
 State = Literal["starting", "following", "absent", "forbidden", "unreachable"]
 Subscriber = Callable[[Change], None]
+Attendant = Callable[[State], None]
 PAGE = 500
 
 log = get_logger(__name__)
@@ -72,12 +73,14 @@ class Reflector:
         self.state: State = "starting"
         self.problem = ""
         self.settled = asyncio.Event()
+        self.answered = asyncio.Event()
         self._client = client
         self._backoff = backoff or Backoff(first=0.2, cap=30.0)
         self._stall = stall
         self._lifetime = lifetime
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
         self._subscribers: list[Subscriber] = []
+        self._attendants: list[Attendant] = []
         self._version = ""
         self._failures = 0
         self._nudged = asyncio.Event()
@@ -85,6 +88,10 @@ class Reflector:
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call the subscriber with every change from now on, in order."""
         self._subscribers.append(subscriber)
+
+    def attend(self, attendant: Attendant) -> None:
+        """Call the attendant with every new state."""
+        self._attendants.append(attendant)
 
     def nudge(self) -> None:
         """Try again now: something that was missing may be there."""
@@ -167,8 +174,17 @@ class Reflector:
                 subscriber(change)
 
     def _settle(self, state: State) -> None:
-        self.state, self.problem = state, ""
+        self.problem = ""
         self.settled.set()
+        self._enter(state)
+
+    def _enter(self, state: State) -> None:
+        before, self.state = self.state, state
+        if state != "unreachable":
+            self.answered.set()
+        if before != state:
+            for attendant in self._attendants:
+                attendant(state)
 
     def _fail(self, error: Exception) -> None:
         self._failures += 1
@@ -179,9 +195,9 @@ class Reflector:
             self._publish(self.store.clear())
             self._settle("absent")
         elif isinstance(error, Forbidden):
-            self.state = "forbidden"
+            self._enter("forbidden")
         else:
-            self.state = "unreachable"
+            self._enter("unreachable")
             if isinstance(error, msgspec.DecodeError):
                 self._version = ""
         if previous != self.state:

@@ -1,8 +1,9 @@
 """Run controllers: caches, workers, election, Events, health and metrics, as one tree of tasks.
 
 Owns the wiring and nothing else. One cache per kind, shared by all controllers; a controller's workers start
-when every kind that concerns it is in its cache (or is known not to exist), and, with an election, only while
-this replica leads. Caches run on every replica, so a new leader starts warm.
+when every kind that concerns it is in its cache (or is known not to exist, or to be forbidden: then only the
+function can tell people so), and, with an election, only while this replica leads. Caches run on every replica,
+so a new leader starts warm.
 
 A kind that comes with a CustomResourceDefinition may be missing: its cache is empty until the definition
 appears. The runtime follows the definitions (metadata only: they are large) and nudges the reflector at once;
@@ -54,8 +55,9 @@ class Runtime:
         stall: float = 150.0,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         rng: random.Random | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.wall = wall
         self._reader = client.observed(self._count)
         self.election: Election | None = None
@@ -68,7 +70,7 @@ class Runtime:
         self._works: list[Work] = []
         self._stall = stall
         self._rng = rng
-        self.view = View(self._stores)
+        self.view = View(self._stores, states=lambda kind: self._reflectors[kind].state)
         self.applier = Applier(self.client, ownership=ownership, stores=self._stores, absorb=self._absorb)
         self.events = Recorder(self.client, component=ownership.manager, wall=wall)
 
@@ -79,7 +81,10 @@ class Runtime:
         for name, index in controller.indexes.items():
             self._stores[controller.source.kind].add_index(name, index)
         for watch in controller.watches:
-            self._reflect(watch.source).subscribe(work.secondary(watch))
+            reflector = self._reflect(watch.source)
+            reflector.subscribe(work.secondary(watch))
+            if watch.source.kind.custom:  # what can be done for our objects may depend on a kind that came or went
+                reflector.attend(lambda _: work.all())
             for name, index in watch.indexes.items():
                 self._stores[watch.source.kind].add_index(name, index)
         self._works.append(work)
@@ -158,7 +163,7 @@ class Runtime:
 
     async def _start(self, work: Work) -> None:
         for source in work.controller.sources:
-            await self._reflectors[source.kind].settled.wait()
+            await self._reflectors[source.kind].answered.wait()
         await work.run()
 
     def _reflect(self, source: Source) -> Reflector:

@@ -4,17 +4,26 @@ Owns no state. Every document handed out is a copy of its own; changing it chang
 declared is a programming error and says so, because an empty answer for it would read as "all gone".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pointsman.kube.kinds import Key, Kind, Object
+from pointsman.kube.reflector import State
 from pointsman.kube.store import Entry, Store, matches
 
 
 class View:
     """Read access to the caches."""
 
-    def __init__(self, stores: Mapping[Kind, Store]) -> None:
+    def __init__(
+        self, stores: Mapping[Kind, Store], *, states: Callable[[Kind], State] = lambda _: "following"
+    ) -> None:
         self._stores = stores
+        self._states = states
+
+    def state(self, kind: Kind) -> State:
+        """Return how the cache of a kind stands: whether the kind is there, and whether we may read it."""
+        self._store(kind)
+        return self._states(kind)
 
     def get(self, kind: Kind, key: Key) -> Object | None:
         """Return the object, or None when the cache does not have it."""

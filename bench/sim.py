@@ -1,8 +1,10 @@
 """The simulator beside a bare uvicorn handler, in one run: CPU per request and per token, pacing, memory, virtual time.
 
-    python -m bench sim [--seconds 6] [--streams 1000]
+    python -m bench sim [--seconds 6] [--streams 1000] [--realtime]
 
-Ratios are what counts: both servers run on the same machine within the same minute, each alone with its load.
+Ratios are what counts: both servers run on the same machine within the same minute, each alone with its load. How well
+a stream keeps its pace says little where others want the same cores: `--realtime` (root) puts servers and streams
+before all else.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench import wrk
 from bench.parts import Part
@@ -40,9 +43,10 @@ PACED = ("--max-num-seqs", "4000", "--time-to-first-token", "200ms", "--inter-to
 class Bench:
     """One run; parts start for one measurement and end with it."""
 
-    def __init__(self, folder: Path, *, seconds: float) -> None:
+    def __init__(self, folder: Path, *, seconds: float, realtime: bool) -> None:
         self.folder = folder
         self.seconds = seconds
+        self.first = ["chrt", "--fifo", "10"] if realtime else []
 
     def start(self, kind: str, flags: Sequence[str]) -> tuple[Part, int, float]:
         """Return a server that answers, its port, and how long that took."""
@@ -50,7 +54,7 @@ class Bench:
         ours = [sys.executable, "-m", "pointsman", "sim", "--model", "m", "--host", "127.0.0.1", "--port", str(port)]
         command = [*ours, *flags] if kind == "pointsman" else [sys.executable, "-m", "bench.sim_baseline", str(port)]
         began = time.monotonic()
-        part = Part(command, log=self.folder / f"{kind}.log")
+        part = Part([*self.first, *command], log=self.folder / f"{kind}.log")
         while True:
             part.check()
             try:
@@ -77,16 +81,25 @@ class Bench:
         part.end()
         return used / load.requests * 1e6, load
 
-    def streams(self, kind: str, *, count: int) -> dict[str, float]:
-        """Return what many paced streams saw, and the CPU microseconds per token."""
+    def streams(self, kind: str, *, count: int) -> dict[str, Any]:
+        """Return what many paced streams saw, and the server's CPU microseconds per token."""
         part, port, _ = self.start(kind, PACED)
         command = [sys.executable, "-m", "bench.sim_streams", str(port), str(count), f"{self.seconds + 2:g}", "400"]
         before = part.cpu()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run([*self.first, *command], capture_output=True, text=True, check=True)
         used = part.cpu() - before
         part.end()
-        seen: dict[str, float] = json.loads(done.stdout)
+        seen: dict[str, Any] = json.loads(done.stdout)
         return {**seen, "cpu": used / seen["events"] * 1e6}
+
+
+def pacing(seen: dict[str, Any]) -> str:
+    """Return one cell of the table: what arrived when, and what it cost."""
+    arrived, read = seen["arrived"], seen["read"]
+    return (
+        f"mean {arrived['mean']:.2f}, p99 {arrived['p99']:.1f} ms (as read: {read['mean']:.2f}, {read['p99']:.1f}); "
+        f"{seen['cpu']:.1f} µs CPU/token"
+    )
 
 
 def resident(part: Part) -> float:
@@ -115,9 +128,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--streams", type=int, nargs="*", default=[1000, 2000])
+    parser.add_argument("--realtime", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), seconds=chosen.seconds)
+        bench = Bench(Path(folder), seconds=chosen.seconds, realtime=chosen.realtime)
         print("| test | pointsman sim | bare uvicorn | ratio |\n|---|---|---|---|")
         for size in (20, 16384):
             ours, load = bench.whole("pointsman", size=size)
@@ -126,10 +140,7 @@ def main() -> None:
             print(f"| not streamed, {size} B prompt | {shown} | {theirs:.0f} µs | {ours / theirs:.2f} |")
         for count in chosen.streams:
             mine, other = bench.streams("pointsman", count=count), bench.streams("uvicorn", count=count)
-            shown, beside = (
-                f"mean {s['mean']:.2f}, p99 {s['p99']:.1f} ms; {s['cpu']:.1f} µs CPU/token" for s in (mine, other)
-            )
-            print(f"| {count} streams, 20 ms | {shown} | {beside} | {mine['cpu'] / other['cpu']:.2f} |")
+            print(f"| {count} streams, 20 ms | {pacing(mine)} | {pacing(other)} | {mine['cpu'] / other['cpu']:.2f} |")
         for pods in (1, 100):
             part, _, ready = bench.start("pointsman", ["--pods", str(pods)])
             print(f"| {pods} pods, idle | {resident(part):.0f} MB, ready in {ready:.2f} s | | |")

@@ -6,6 +6,7 @@ import signal
 import ssl
 import subprocess
 import time
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -40,7 +41,7 @@ def test_curl_sees_the_stream_as_it_comes(start: Start) -> None:
 async def test_a_burst_of_a_thousand_shows_exact_gauges_and_a_ttft_with_the_queue(start: Start) -> None:
     simulator = start(
         "--max-num-seqs", "12", "--max-waiting-queue-length", "1000", "--mode", "echo",
-        "--time-to-first-token", "1500ms",
+        "--time-to-first-token", "60s",
     )  # fmt: skip
     limits = httpx.Limits(max_connections=None)
     async with (
@@ -48,7 +49,7 @@ async def test_a_burst_of_a_thousand_shows_exact_gauges_and_a_ttft_with_the_queu
         asyncio.TaskGroup() as group,
     ):
         asked = [group.create_task(client.post("/v1/chat/completions", json=CHAT)) for _ in range(1000)]
-        for _ in range(200):
+        for _ in range(1000):
             await asyncio.sleep(0.02)
             page = (await client.get("/metrics")).text
             running = float(page.split("vllm:num_requests_running{")[1].split("} ")[1].split("\n")[0])
@@ -59,9 +60,8 @@ async def test_a_burst_of_a_thousand_shows_exact_gauges_and_a_ttft_with_the_queu
         else:
             pytest.fail("988 waiting was never seen")
         overflow = [group.create_task(client.post("/v1/chat/completions", json=CHAT)) for _ in range(20)]
-        done, _ = await asyncio.wait(overflow, timeout=1.0)
-        refused = [task for task in done if task.result().status_code == 429]
-        assert len(refused) >= 8
+        refused = [await answer for answer in islice(asyncio.as_completed(overflow, timeout=20), 8)]
+        assert {answer.status_code for answer in refused} == {429}
         for task in [*asked, *overflow]:
             task.cancel()
     wait_for(lambda: simulator.metric("vllm:num_requests_running") == 0)

@@ -3,7 +3,7 @@
 It serves the simulator's hot routes and every metrics port. A handler is a plain function of a `Request`. It
 may return a `Response`, return an awaitable of one, or return None and answer later through `request.respond`
 or `request.stream`; the last form lets one engine step write to a thousand open streams in one pass, without
-a task per request.
+a task per request. A burst of requests is handled in turns with everything else that the loop has to do (`inbox`).
 
 Invariants: answers leave in the order of the requests, however these were pipelined; a request is answered
 once; what a peer can make us hold is bounded (head, body, pipelined requests, unread output), and so is how
@@ -16,26 +16,26 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from email.utils import formatdate
-from functools import lru_cache
-from http import HTTPStatus
+from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, cast
-from urllib.parse import unquote_to_bytes
+from typing import Any, Protocol, Self, cast
 
 import httptools
 
 from pointsman.core.errors import PortTaken, UserError
+from pointsman.core.http_messages import Response, chunk, date_line, head, header_lines, plain_fault, split_target
+from pointsman.core.inbox import Inbox
 from pointsman.core.logs import get_logger
+
+__all__ = ["Handler", "Limits", "Listener", "Request", "Response", "Server", "Stream", "header_lines"]
 
 Handler = Callable[["Request"], "Response | Awaitable[Response | None] | None"]
 Fault = Callable[[int, str], "Response"]
 _Answer = Awaitable["Response | None"]
 
 _LOG = get_logger(__name__)
-_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 _BODYLESS = frozenset({204, 304})
 
 
@@ -50,31 +50,6 @@ class Limits:
     request_seconds: float = 30.0  # from a request's first byte to its last
     idle_seconds: float = 3900.0  # longer than Envoy keeps an idle upstream connection, so Envoy closes first
     linger_seconds: float = 2.0  # how long we discard input after an answer that the peer did not wait for
-
-
-class Response(NamedTuple):
-    """A whole answer. `headers` are finished lines, made by `header_lines`."""
-
-    status: int = 200
-    body: bytes = b""
-    content_type: bytes = b"application/json"
-    headers: bytes = b""
-
-
-def header_lines(headers: Mapping[str, str]) -> bytes:
-    """Return the fields as lines, ready for `Response.headers`.
-
-    Raises ValueError when a value would break out of its line.
-    """
-    for name, value in headers.items():
-        if any(c in "\r\n\0" for c in name + value):
-            raise ValueError(f"header {name!r} holds a line break")
-    return b"".join(f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in headers.items())
-
-
-def plain_fault(status: int, message: str) -> Response:
-    """Return the default answer to a request that broke the protocol."""
-    return Response(status, f"{message}\n".encode(), b"text/plain; charset=utf-8")
 
 
 class Transport(Protocol):
@@ -132,7 +107,7 @@ class Request:
         self, *, status: int = 200, content_type: bytes = b"text/event-stream", headers: bytes = b""
     ) -> "Stream":
         """Begin an answer whose body is written piece by piece; its head leaves with the first piece."""
-        return Stream(self._connection, self, _head(status, content_type, headers))
+        return Stream(self._connection, self, head(status, content_type, headers))
 
 
 class Stream:
@@ -156,31 +131,26 @@ class Stream:
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body now."""
-        if data and self._connection.current is self._request:
-            frame = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
-            if self._head:
-                frame, self._head = self._head + frame, b""
-            self._connection.push(frame)
+        connection = self._connection
+        if not data or connection.current is not self._request:
+            return
+        frame = chunk(data) if self._chunked else data
+        if self._head:
+            frame, self._head = self._head + frame, b""
+        connection.push(frame)
 
     def end(self, data: bytes = b"") -> None:
         """Send a last piece, if any, and finish the answer."""
         connection = self._connection
         if connection.current is not self._request:
             return
-        frame = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n" if self._chunked else data
+        frame = (chunk(data) if data else b"") + b"0\r\n\r\n" if self._chunked else data
         connection.push(self._head + frame)
         connection.done(self._request)
 
     def abort(self) -> None:
         """Cut the connection without finishing the answer, as a crashing server would."""
         self._connection.abort(self._request)
-
-
-@lru_cache(maxsize=1024)  # a server has few kinds of heads, and writes them often
-def _head(status: int, content_type: bytes, headers: bytes) -> bytes:
-    line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
-    kind = b"content-type: %b\r\n" % content_type if content_type else b""
-    return line + kind + headers
 
 
 class Connection(asyncio.Protocol):
@@ -203,6 +173,7 @@ class Connection(asyncio.Protocol):
         self._deaf = False  # we discard input: a fault was found, or the last request was read
         self._unread = True  # nothing was received so far
         self._paused = False
+        self._choked = False  # the peer reads more slowly than we write
         self._dispatching = False
         self._task: asyncio.Task[None] | None = None
 
@@ -223,9 +194,28 @@ class Connection(asyncio.Protocol):
         if gone is not None and gone.on_disconnect is not None:
             gone.on_disconnect()
 
+    def pause_writing(self) -> None:
+        self._choked = True
+
+    def resume_writing(self) -> None:
+        self._choked = False
+
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        if self.server.inbox.open():
+            self._take(data)
+        elif self.transport is not None:
+            self.transport.pause_reading()  # so that nobody can make us hold more than one read
+            self.server.inbox.put(partial(self._take_later, data))
+
+    def _take_later(self, data: bytes) -> None:
+        if self.transport is not None:
+            if not self._paused:
+                self.transport.resume_reading()
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         if self._unread and self.listener.http2 is not None and data.startswith(b"PRI "):
             self._hand_over(data)
             return
@@ -277,7 +267,7 @@ class Connection(asyncio.Protocol):
         request.method = parser.get_method().decode("ascii")
         request.version = parser.get_http_version()
         request.keep_alive = parser.should_keep_alive()
-        request.path, request.query = _split_target(self._url)
+        request.path, request.query = split_target(self._url)
         if request.version not in {"1.0", "1.1"}:
             self._fail(505, "we speak HTTP/1.1")
         elif int(request.headers.get(b"content-length", b"0")) > self.limits.body_bytes:
@@ -387,20 +377,20 @@ class Connection(asyncio.Protocol):
     def send(self, request: Request, response: Response) -> None:
         """Write a whole answer to the current request."""
         body = response.body
-        head = _head(response.status, response.content_type, response.headers)
+        lines = head(response.status, response.content_type, response.headers)
         if response.status not in _BODYLESS:
-            head += b"content-length: %d\r\n" % len(body)
+            lines += b"content-length: %d\r\n" % len(body)
         if request.method == "HEAD":
             body = b""
         assert self.transport is not None
-        self.transport.write(head + self.trailer(request) + body)
+        self.transport.write(lines + self.trailer(request) + body)
         self.done(request)
 
     def push(self, data: bytes) -> None:
         """Write a piece of a streamed answer; a peer that lets too much pile up is cut off."""
         assert self.transport is not None
         self.transport.write(data)
-        if self.transport.get_write_buffer_size() > self.limits.unread_output_bytes:
+        if self._choked and self.transport.get_write_buffer_size() > self.limits.unread_output_bytes:
             self.transport.abort()
 
     def done(self, request: Request) -> None:
@@ -447,17 +437,6 @@ class Connection(asyncio.Protocol):
         """Close now if idle; otherwise the next answer says that it is the last."""
         if self.current is None and not self.queue and self._incoming is None and self.transport:
             self.transport.close()
-
-
-@lru_cache(maxsize=1024)
-def _split_target(target: bytes) -> tuple[str, bytes]:
-    if not target.startswith(b"/"):  # absolute-form, as proxies send it
-        _, _, rest = target.partition(b"://")
-        target = b"/" + rest.partition(b"/")[2] if rest else target
-    path, _, query = target.partition(b"?")
-    if b"%" in path:
-        path = unquote_to_bytes(path)
-    return path.decode("utf-8", "replace"), query
 
 
 class Listener:
@@ -519,8 +498,9 @@ class Server:
     def __init__(self) -> None:
         self.connections: set[Connection] = set()
         self.listeners: list[Listener] = []
-        self.date_line = _date_line()
+        self.date_line = date_line()
         self.now: Callable[[], float] = lambda: 0.0
+        self.inbox = Inbox()
         self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -573,11 +553,7 @@ class Server:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(0.5)
-            self.date_line = _date_line()
+            self.date_line = date_line()
             now = self.now()
             for connection in list(self.connections):
                 connection.expire(now)
-
-
-def _date_line() -> bytes:
-    return f"date: {formatdate(usegmt=True)}\r\n".encode()

@@ -1,14 +1,10 @@
-"""The shape of /v1/chat/completions, streamed and whole.
-
-A streamed token costs one encoding of its text between two prepared halves of its event.
-"""
+"""The shape of /v1/chat/completions, streamed and whole."""
 
 from typing import Any
 
-from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs import Choice, Job, encode
-
-DONE = b"data: [DONE]\n\n"
+from pointsman.sim.frames import GAP, frame
+from pointsman.sim.jobs import Choice
+from pointsman.sim.openai import CompletionWriter
 
 
 def logprob(token: str, position: int, *, top: int) -> dict[str, Any]:
@@ -25,45 +21,26 @@ def _probability(token: str, value: float) -> dict[str, Any]:
     return {"token": token, "logprob": value, "bytes": list(token.encode("utf-8", "replace"))}
 
 
-class ChatWriter:
+class ChatWriter(CompletionWriter):
     """Writes chat completions."""
 
-    def __init__(self, job: Job, *, logprobs: int | None = None) -> None:
-        self.job = job
-        self.logprobs = logprobs
-        self._events: dict[int, tuple[bytes, bytes]] = {}
-
-    def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None, **more: Any) -> bytes:
-        job = self.job
-        body = {
-            **more,
-            "id": f"chatcmpl-{job.id}",
-            "created": job.created,
-            "model": job.model,
-            "object": "chat.completion.chunk",
-            "usage": usage,
-            "choices": choices,
-        }
-        return b"data: %b\n\n" % encode(body)
+    prefix, kind, kind_streamed = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
     def _delta(self, choice: Choice, delta: Any, *, reason: str | None = None) -> bytes:
         return self._chunk([{"index": choice.index, "finish_reason": reason, "delta": delta}])
 
     def begin(self, choice: Choice) -> bytes:
-        before, after = self._delta(choice, {"content": "\0"}).split(b'"\\u0000"')
-        self._events[choice.index] = before, after
+        if self.logprobs is None and not choice.calls:
+            choice.frame = frame(self._delta(choice, {"content": GAP}))
         return self._delta(choice, {"role": "assistant"})
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
         if choice.calls:
             return self._call_tokens(choice, first, end)
-        pieces = choice.answer.pieces
-        if self.logprobs is not None:
-            return b"".join(self._with_logprob(choice, pieces[i], i) for i in range(first, end) if i < len(pieces))
-        before, after = self._events[choice.index]
-        if end - first == 1:
-            return before + encode(pieces[first]) + after if first < len(pieces) else b""
-        return b"".join([before + encode(piece) + after for piece in pieces[first:end]])
+        pieces = choice.answer.pieces[first:end]
+        if choice.frame is None:
+            return b"".join(self._with_logprob(choice, piece, first + i) for i, piece in enumerate(pieces))
+        return choice.frame.around(pieces)
 
     def _with_logprob(self, choice: Choice, piece: str, position: int) -> bytes:
         shown = {"content": [logprob(piece, position, top=self.logprobs or 0)]}
@@ -87,27 +64,6 @@ class ChatWriter:
         if choice.calls or choice.finish_reason == "cache_threshold":
             return b""
         return self._delta(choice, {}, reason=choice.finish_reason)
-
-    def close(self) -> bytes:
-        usage = self._chunk([], usage=self.job.usage()) if self.job.usage_wanted else b""
-        return usage + DONE
-
-    def failure(self, refusal: Refusal) -> bytes:
-        return b"data: %b\n\n" % encode(refusal.document()) + DONE
-
-    def whole(self) -> bytes:
-        job = self.job
-        body: dict[str, Any] = {"id": f"chatcmpl-{job.id}", "model": job.model, "object": "chat.completion"}
-        if job.kv_transfer is not None:
-            body["kv_transfer_params"] = job.kv_transfer
-        body |= {
-            "created": job.created,
-            "usage": job.usage(),
-            "choices": [self._whole_choice(choice) for choice in job.choices],
-        }
-        if job.media is not None:
-            body["ec_transfer_params"] = job.media
-        return encode(body)
 
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant"}

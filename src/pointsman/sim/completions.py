@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pointsman.sim.chat import DONE
-from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs import Choice, Job, encode
+from pointsman.sim.frames import GAP, frame
+from pointsman.sim.jobs import Choice, Job
+from pointsman.sim.openai import CompletionWriter
 
 
 def logprobs_of(pieces: list[str], *, start: int, offset: int, top: int) -> dict[str, Any]:
@@ -21,42 +21,29 @@ def logprobs_of(pieces: list[str], *, start: int, offset: int, top: int) -> dict
     return {"tokens": pieces, "token_logprobs": main, "top_logprobs": alternatives, "text_offset": offsets}
 
 
-class CompletionWriter:
+class TextWriter(CompletionWriter):
     """Writes text completions."""
 
-    def __init__(self, job: Job, *, logprobs: int | None = None) -> None:
-        self.job = job
-        self.logprobs = logprobs
-        self._events: dict[int, tuple[bytes, bytes]] = {}
-        self._offsets: dict[int, int] = {}
+    prefix, suffix, kind, kind_streamed = "cmpl-", "-0", "text_completion", "text_completion"
 
-    def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None) -> bytes:
-        job = self.job
-        body = {
-            "id": f"cmpl-{job.id}-0",
-            "created": job.created,
-            "model": job.model,
-            "object": "text_completion",
-            "usage": usage,
-            "choices": choices,
-        }
-        return b"data: %b\n\n" % encode(body)
+    def __init__(self, job: Job, *, logprobs: int | None = None) -> None:
+        super().__init__(job, logprobs=logprobs)
+        self._offsets: dict[int, int] = {}
 
     def _text(self, choice: Choice, text: str, *, reason: str | None = None, logprobs: Any = None) -> bytes:
         shown = {"index": choice.index, "finish_reason": reason, "text": text, "logprobs": logprobs}
         return self._chunk([shown])
 
     def begin(self, choice: Choice) -> bytes:
-        before, after = self._text(choice, "\0").split(b'"\\u0000"')
-        self._events[choice.index] = before, after
+        if self.logprobs is None:
+            choice.frame = frame(self._text(choice, GAP))
         return b""
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
         pieces = choice.answer.pieces[first:end]
-        if self.logprobs is not None:
+        if choice.frame is None:
             return b"".join(self._with_logprobs(choice, piece, first + i) for i, piece in enumerate(pieces))
-        before, after = self._events[choice.index]
-        return b"".join([before + encode(piece) + after for piece in pieces])
+        return choice.frame.around(pieces)
 
     def _with_logprobs(self, choice: Choice, piece: str, position: int) -> bytes:
         offset = self._offsets.get(choice.index, 0)
@@ -66,25 +53,6 @@ class CompletionWriter:
 
     def finish(self, choice: Choice) -> bytes:
         return b"" if choice.finish_reason == "cache_threshold" else self._text(choice, "", reason=choice.finish_reason)
-
-    def close(self) -> bytes:
-        usage = self._chunk([], usage=self.job.usage()) if self.job.usage_wanted else b""
-        return usage + DONE
-
-    def failure(self, refusal: Refusal) -> bytes:
-        return b"data: %b\n\n" % encode(refusal.document()) + DONE
-
-    def whole(self) -> bytes:
-        job = self.job
-        body: dict[str, Any] = {"id": f"cmpl-{job.id}-0", "model": job.model, "object": "text_completion"}
-        if job.kv_transfer is not None:
-            body["kv_transfer_params"] = job.kv_transfer
-        body |= {
-            "created": job.created,
-            "usage": job.usage(),
-            "choices": [self._whole_choice(choice) for choice in job.choices],
-        }
-        return encode(body)
 
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:
         shown: dict[str, Any] = {

@@ -114,15 +114,20 @@ class Seq:
 
 
 class Step(NamedTuple):
-    """What came out at one moment: `each` tokens for each sequence in `emitted`."""
+    """What came out at one moment: `each` tokens for each sequence in `emitted`.
+
+    Where sequences run on their own, those that just go on share a step although their moments differ: `time` is the
+    last of them then, and `times` has all.
+    """
 
     time: float
-    emitted: tuple[Seq, ...]
+    emitted: Sequence[Seq]
     each: int = 1
     gap: float = 0.0  # since the token before, for those not in `joined`
     joined: tuple[Seq, ...] = ()  # of the emitted, those with their first token after (re)computing the prompt
     finished: tuple[Seq, ...] = ()
     batch_tokens: int = 0  # computed in the step, prompt and output; 0 where there are no shared steps
+    times: Sequence[float] = ()
 
 
 class BlockStored(NamedTuple):

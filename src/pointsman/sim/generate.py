@@ -3,9 +3,9 @@
 from typing import Any
 
 from pointsman.sim import tokens
-from pointsman.sim.chat import DONE
-from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs import Choice, Job, encode
+from pointsman.sim.frames import encode, event
+from pointsman.sim.jobs import Choice, Job
+from pointsman.sim.openai import CompletionWriter
 
 
 def ids_of(choice: Choice) -> list[int]:
@@ -13,15 +13,16 @@ def ids_of(choice: Choice) -> list[int]:
     return list(choice.answer.ids) or [tokens.identify(piece) for piece in choice.answer.pieces]
 
 
-class GenerateWriter:
+class GenerateWriter(CompletionWriter):
     """Writes token ids."""
 
     def __init__(self, job: Job) -> None:
-        self.job = job
+        super().__init__(job)
         self._ids: dict[int, list[int]] = {}
 
-    def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
-        return b"data: %b\n\n" % encode({"request_id": self.job.id, "choices": choices, **more})
+    def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None, **more: Any) -> bytes:
+        shown = {"usage": usage} if usage else {}
+        return event({"request_id": self.job.id, "choices": choices, **shown, **more})
 
     def begin(self, choice: Choice) -> bytes:
         self._ids[choice.index] = ids_of(choice)
@@ -44,13 +45,6 @@ class GenerateWriter:
 
     def finish(self, _choice: Choice) -> bytes:
         return b""
-
-    def close(self) -> bytes:
-        usage = self._chunk([], usage=self.job.usage()) if self.job.usage_wanted else b""
-        return usage + DONE
-
-    def failure(self, refusal: Refusal) -> bytes:
-        return b"data: %b\n\n" % encode(refusal.document()) + DONE
 
     def whole(self) -> bytes:
         job = self.job

@@ -7,6 +7,7 @@ must not have to change its mind about the type of `content`.
 from typing import Any
 
 from pointsman.sim.chat import ChatWriter
+from pointsman.sim.frames import GAP, frame
 from pointsman.sim.jobs import Choice
 
 PIXEL = (
@@ -23,9 +24,10 @@ def _text(piece: str) -> list[dict[str, Any]]:
 class ImageWriter(ChatWriter):
     """Writes chat completions that end with an image."""
 
-    def tokens(self, choice: Choice, first: int, end: int) -> bytes:
-        pieces = choice.answer.pieces[first:end]
-        return b"".join(self._delta(choice, {"content": _text(piece)}) for piece in pieces)
+    def begin(self, choice: Choice) -> bytes:
+        begun = super().begin(choice)
+        choice.frame = frame(self._delta(choice, {"content": _text(GAP)}))
+        return begun
 
     def finish(self, choice: Choice) -> bytes:
         shown = {"index": choice.index, "finish_reason": None, "delta": {"content": [_PART]}}

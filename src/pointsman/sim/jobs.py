@@ -8,15 +8,12 @@ Writers are pure (they return bytes); the job alone talks to the connection.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from pointsman.core.http import Response
 from pointsman.sim.answers import Answer
 from pointsman.sim.engine import Seq
 from pointsman.sim.failures import Refusal
+from pointsman.sim.frames import Frame, encode
 from pointsman.sim.prompts import Prompt
-
-encode = msgspec.json.encode
 
 
 class Sink(Protocol):
@@ -40,7 +37,9 @@ class Asker(Protocol):
 class Choice:
     """One sequence of a job: what it will say, and how much of that was sent."""
 
-    __slots__ = ("answer", "calls", "cursor", "finish_reason", "index", "job", "last", "prompt", "seq")
+    __slots__ = (
+        "answer", "calls", "cursor", "finish_reason", "frame", "index", "job", "last", "prompt", "seq", "sink",
+    )  # fmt: skip
 
     def __init__(self, job: "Job", *, index: int, prompt: Prompt, answer: Answer) -> None:
         self.job = job
@@ -52,6 +51,20 @@ class Choice:
         self.finish_reason = answer.finish_reason
         self.calls: Sequence[Any] = ()  # tool calls, where the answer is made of them
         self.seq: Seq | None = None
+        self.frame: Frame | None = None  # set by the writer where tokens differ in nothing but their text
+        self.sink: Sink | None = None  # set by the job while nothing but tokens can follow
+
+    def emit(self, count: int) -> None:
+        """Send the next tokens, and everything that follows the last."""
+        first = self.cursor
+        self.cursor = end = first + count
+        if self.sink is None or end >= self.last:
+            self.job.emit(self, first, end)
+        elif self.frame is not None and count == 1:  # nearly every token of every stream
+            before, after = self.frame
+            self.sink.write(before + encode(self.answer.pieces[first]) + after)
+        else:
+            self.sink.write(self.job.writer.tokens(self, first, end))
 
     @property
     def text(self) -> str:
@@ -157,15 +170,11 @@ class Job:
         self._open += 1
         return choice
 
-    def emit(self, choice: Choice, count: int) -> None:
-        """Send the next tokens of a choice, and everything that follows the last."""
-        first = choice.cursor
-        if self.cut_at is not None and choice.index == 0 and first + count > self.cut_at:
+    def emit(self, choice: Choice, first: int, end: int) -> None:
+        """Send tokens of a choice that may be its first or its last."""
+        if self.cut_at is not None and choice.index == 0 and end > self.cut_at:
             self.cut()
-        end = first + count
-        if end > choice.last:  # noqa: PLR1730 - min() is a call, and this runs for every token
-            end = choice.last
-        choice.cursor = end
+        choice.cursor = end = min(end, choice.last)
         data = b""
         if self.streaming and not self.closed:
             writer = self.writer
@@ -174,7 +183,9 @@ class Job:
             self._conclude(choice, data)
             return
         if data:
-            self._open_stream().write(data)
+            sink = self._open_stream()
+            sink.write(data)
+            choice.sink = sink if self.cut_at is None else None
         if end == choice.last and self.pause is not None:
             self.pause(lambda: self._conclude(choice, b""))
 
@@ -209,11 +220,17 @@ class Job:
         self.choices = []
         del self.writer
 
+    def close(self) -> None:
+        """Send nothing more."""
+        self.closed = True
+        for choice in self.choices:
+            choice.sink = None
+
     def fail(self, refusal: Refusal) -> None:
         """End with an error: as the status if nothing was sent, else as a last event."""
         if self.closed:
             return
-        self.closed = True
+        self.close()
         if self._stream is None:
             self.request.respond(refusal.response(self.headers))
         else:

@@ -3,10 +3,12 @@
 This is how llm-d-inference-sim behaves: a sequence takes its time to first token, then its time between tokens,
 whatever the others do (but for the load factor). Deadlines are absolute: a token is due one gap after the token
 before was *due*, not after it was sent, so a late wake-up delays one token and not all that follow.
+Tokens of many sequences that fall due between two wake-ups come out together, as one step.
 Where the gap is zero a whole sequence is one step.
 """
 
 import heapq
+from collections import deque
 from itertools import count
 
 from pointsman.sim.chance import Chance
@@ -26,6 +28,8 @@ class LaneEngine:
         self.books = Books(config, hasher=hasher, events=events)
         self._due: list[tuple[float, int, int, Seq]] = []  # deadline, tie-break, admission it was set for
         self._ties = count()
+        self._rolling: deque[Seq] = deque()  # in the order of their deadlines, all `_gap` apart from the next
+        self._gap: float | None = None
 
     def submit(self, work: Work, *, now: float) -> Seq:
         """Queue the work, and start it if there is room."""
@@ -47,33 +51,64 @@ class LaneEngine:
     @property
     def next_wake(self) -> float | None:
         """When the next token is due."""
-        due = self._due
+        due, rolling = self._due, self._rolling
         while due and (due[0][3].state != RUNNING or due[0][3].admission != due[0][2]):
             heapq.heappop(due)  # aborted or preempted meanwhile
-        return due[0][0] if due else None
+        while rolling and rolling[0].state != RUNNING:
+            rolling.popleft()
+        if not rolling or (due and due[0][0] < rolling[0].deadline):
+            return due[0][0] if due else None
+        return rolling[0].deadline
 
     def advance(self, now: float) -> list[Step]:
         """Return the tokens due up to now, in the order of their deadlines."""
         steps: list[Step] = []
-        due, gap = self._due, self._gap()
-        while due and due[0][0] <= now:
-            deadline, _, admission, seq = due[0]
-            if seq.admission != admission or seq.state != RUNNING:
-                heapq.heappop(due)  # aborted or preempted meanwhile
-            elif gap is None or seq.joined != admission or seq.generated + 1 >= seq.work.output_tokens:
-                heapq.heappop(due)
-                steps.append(self._emit(seq, deadline))
-            else:  # one more token in the middle of a sequence: by far the most frequent case
-                heapq.heapreplace(due, (deadline + gap, next(self._ties), admission, seq))
-                seq.generated += 1
-                steps.append(Step(deadline, (seq,), 1, gap))
-                seq.last_token_at = deadline
+        self._keep_pace()
+        while (wake := self.next_wake) is not None and wake <= now:
+            due, rolling = self._due, self._rolling
+            if rolling and rolling[0].deadline == wake:
+                steps.append(self._roll(min(now, due[0][0]) if due else now))
+            else:
+                steps.append(self._emit(heapq.heappop(due)[3], wake))
         return steps
 
-    def _gap(self) -> float | None:
-        """Return the time between tokens where it is the same for all and no blocks need care."""
-        steady = self.latency.steady
-        return steady * self.slowdown if steady is not None and self.books.pool is None else None
+    def _keep_pace(self) -> None:
+        """Note the time between tokens where it is the same for all and no blocks need care, else None.
+
+        With such a gap, what was due first is due first again: those in the middle of their answer need no heap.
+        """
+        calm = self.books.pool is None and self.slowdown == 1.0
+        gap = self.latency.steady if calm else None
+        if gap != self._gap:
+            for seq in self._rolling:
+                heapq.heappush(self._due, (seq.deadline, next(self._ties), seq.admission, seq))
+            self._rolling.clear()
+            self._gap = gap
+
+    def _roll(self, until: float) -> Step:
+        """Give everybody in the middle of an answer the token that is due by then, nobody two of them."""
+        rolling, gap = self._rolling, self._gap
+        assert gap is not None
+        emitted: list[Seq] = []
+        times: list[float] = []
+        for _ in range(len(rolling)):
+            seq = rolling[0]
+            at = seq.deadline
+            if at > until:
+                break
+            rolling.popleft()
+            if seq.state != RUNNING:
+                continue
+            seq.last_token_at = at
+            seq.deadline = at + gap
+            seq.generated = made = seq.generated + 1
+            emitted.append(seq)
+            times.append(at)
+            if made + 1 < seq.work.output_tokens:
+                rolling.append(seq)
+            else:
+                heapq.heappush(self._due, (at + gap, next(self._ties), seq.admission, seq))
+        return Step(times[-1], emitted, 1, gap, times=times)
 
     def _emit(self, seq: Seq, at: float) -> Step:
         joined = seq.joined != seq.admission
@@ -103,6 +138,10 @@ class LaneEngine:
 
     def _continue(self, seq: Seq, at: float) -> None:
         if self.books.pool is not None and not self._grow(seq):
+            return
+        if self._gap is not None and seq.generated + 1 < seq.work.output_tokens:
+            seq.deadline = at + self._gap
+            self._rolling.append(seq)
             return
         steady = self.latency.steady
         if steady is None:

@@ -6,7 +6,8 @@ import msgspec
 
 from pointsman.sim.bodies import Anthropic, Message
 from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs import Choice, Job, encode
+from pointsman.sim.frames import GAP, encode, frame, named_event
+from pointsman.sim.jobs import Choice, Job
 from pointsman.sim.prompts import content_text
 
 STOP = {"tool_calls": "tool_use", "length": "max_tokens", "cache_threshold": "max_tokens"}
@@ -39,10 +40,6 @@ class MessagesWriter:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._delta = b""
-
-    def _event(self, name: str, body: dict[str, Any]) -> bytes:
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), encode({"type": name, **body}))
 
     def _usage(self, *, output: int) -> dict[str, Any]:
         usage = self.job.usage()
@@ -66,20 +63,20 @@ class MessagesWriter:
         }
 
     def begin(self, choice: Choice) -> bytes:
-        start = self._event("message_start", {"message": self._message([], reason=None, output=0)})
+        start = named_event("message_start", {"message": self._message([], reason=None, output=0)})
         if choice.calls:
-            return start + self._event("ping", {})
+            return start + named_event("ping", {})
+        choice.frame = frame(
+            named_event("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": GAP}})
+        )
         block = {"index": 0, "content_block": {"type": "text", "text": ""}}
-        return start + self._event("content_block_start", block) + self._event("ping", {})
+        return start + named_event("content_block_start", block) + named_event("ping", {})
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
         if choice.calls:
             return self._call_tokens(choice, first, end)
-        if not self._delta:
-            shown = {"index": 0, "delta": {"type": "text_delta", "text": "\0"}}
-            self._delta = self._event("content_block_delta", shown)
-        before, after = self._delta.split(b'"\\u0000"')
-        return b"".join([before + encode(piece) + after for piece in choice.answer.pieces[first:end]])
+        assert choice.frame is not None
+        return choice.frame.around(choice.answer.pieces[first:end])
 
     def _call_tokens(self, choice: Choice, first: int, end: int) -> bytes:
         events = []
@@ -88,12 +85,12 @@ class MessagesWriter:
                 continue
             if opening:
                 if call.index:
-                    events.append(self._event("content_block_stop", {"index": call.index - 1}))
+                    events.append(named_event("content_block_stop", {"index": call.index - 1}))
                 block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
                 shown = {"index": call.index, "content_block": block}
-                events.append(self._event("content_block_start", shown))
+                events.append(named_event("content_block_start", shown))
             delta = {"type": "input_json_delta", "partial_json": piece}
-            events.append(self._event("content_block_delta", {"index": call.index, "delta": delta}))
+            events.append(named_event("content_block_delta", {"index": call.index, "delta": delta}))
         return b"".join(events)
 
     def finish(self, choice: Choice) -> bytes:
@@ -101,13 +98,13 @@ class MessagesWriter:
         reason = STOP.get(choice.finish_reason, "end_turn")
         usage = self._usage(output=len(choice.answer.pieces))
         delta = {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
-        return self._event("content_block_stop", {"index": last}) + self._event("message_delta", delta)
+        return named_event("content_block_stop", {"index": last}) + named_event("message_delta", delta)
 
     def close(self) -> bytes:
-        return self._event("message_stop", {})
+        return named_event("message_stop", {})
 
     def failure(self, refusal: Refusal) -> bytes:
-        return self._event("error", {"error": {"type": "api_error", "message": str(refusal)}})
+        return named_event("error", {"error": {"type": "api_error", "message": str(refusal)}})
 
     def whole(self) -> bytes:
         choice = self.job.choices[0]

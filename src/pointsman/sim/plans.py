@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pointsman.sim import bodies
 from pointsman.sim.chat import ChatWriter
-from pointsman.sim.completions import CompletionWriter
+from pointsman.sim.completions import TextWriter
 from pointsman.sim.failures import Refusal
 from pointsman.sim.generate import GenerateWriter
 from pointsman.sim.jobs import Job, Writer
@@ -68,7 +68,7 @@ def completion(body: bytes) -> Plan:
     return Plan(
         **_common(read),
         prompts=lambda: from_field(read.prompt),
-        writer=lambda job: CompletionWriter(job, logprobs=read.logprobs),
+        writer=lambda job: TextWriter(job, logprobs=read.logprobs),
         logprobs=read.logprobs or 0,
         max_tokens=read.max_tokens,
     )

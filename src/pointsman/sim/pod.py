@@ -1,6 +1,6 @@
 """One simulated pod: an engine, its metrics, its adapters, and the timer that drives it in real time.
 
-The pod gives the engine the loop's clock and hands what comes out to the jobs. One timer per pod, set to the
+The pod gives the engine the clock and hands what comes out to the jobs. One timer per pod, set to the
 engine's next wake; all that is due when it fires is written in that pass. A wake-up may be late by the loop's
 granularity (a millisecond); deadlines are the engine's and absolute, so lateness never adds up.
 """
@@ -64,7 +64,7 @@ class Pod:
         rank: int = -1,
         step_model: StepModel | None = None,
         dataset: Dataset | None = None,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.monotonic,  # the loop's own is cut to milliseconds
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
@@ -72,7 +72,7 @@ class Pod:
         self.rank = rank  # data-parallel rank, -1 without
         self.wall = wall
         self.loop = asyncio.get_running_loop()
-        self.clock = clock or self.loop.time
+        self.clock = clock
         self.started = self.clock()
         listened = settings.zmq_endpoint or settings.kv_events_replay_endpoint
         events = settings.enable_kvcache and bool(listened)
@@ -207,7 +207,7 @@ class Pod:
 
     def abort(self, job: Job) -> None:
         """Take a job out of the engine; its room is free at once."""
-        job.closed = True
+        job.close()
         self.jobs.discard(job)
         self.hung.discard(job)
         now = self.clock()
@@ -261,8 +261,7 @@ class Pod:
         self.metrics.step(step)
         each = step.each
         for seq in step.emitted:
-            choice: Choice = seq.work.owner
-            choice.job.emit(choice, each)
+            seq.work.owner.emit(each)
         for seq in step.finished:
             self._account(seq)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from pointsman.sim.bodies import Json, Message
 from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs import Choice, Job, encode
+from pointsman.sim.frames import GAP, encode, frame, named_event
+from pointsman.sim.jobs import Choice, Job
 from pointsman.sim.prompts import content_text
 
 
@@ -38,10 +39,6 @@ class ResponsesWriter:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._before = b""
-
-    def _event(self, name: str, body: dict[str, Any]) -> bytes:
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), encode({"type": name, **body}))
 
     def _response(self, status: str, output: list[Any]) -> dict[str, Any]:
         job = self.job
@@ -100,12 +97,13 @@ class ResponsesWriter:
 
     def begin(self, choice: Choice) -> bytes:
         started = {"response": self._response("in_progress", [])}
-        events = [self._event("response.created", started), self._event("response.in_progress", started)]
+        events = [named_event("response.created", started), named_event("response.in_progress", started)]
         item = self._items(choice, status="in_progress", empty=True)[0]
-        events.append(self._event("response.output_item.added", {"output_index": 0, "item": item}))
+        events.append(named_event("response.output_item.added", {"output_index": 0, "item": item}))
         place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
         if not choice.calls:
-            events.append(self._event("response.content_part.added", {**place, "part": self._part("")}))
+            events.append(named_event("response.content_part.added", {**place, "part": self._part("")}))
+            choice.frame = frame(named_event("response.output_text.delta", {**place, "logprobs": [], "delta": GAP}))
         return b"".join(events)
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
@@ -113,36 +111,33 @@ class ResponsesWriter:
             shown = [(call.id, piece) for call, piece, _ in choice.calls[first:end] if piece is not None]
             name = "response.function_call_arguments.delta"
             return b"".join(
-                self._event(name, {"item_id": key, "output_index": 0, "delta": piece}) for key, piece in shown
+                named_event(name, {"item_id": key, "output_index": 0, "delta": piece}) for key, piece in shown
             )
-        if not self._before:
-            place = {"item_id": f"msg_{self.job.id}", "output_index": 0, "content_index": 0, "logprobs": []}
-            self._before = self._event("response.output_text.delta", {**place, "delta": "\0"})
-        before, after = self._before.split(b'"\\u0000"')
-        return b"".join([before + encode(piece) + after for piece in choice.answer.pieces[first:end]])
+        assert choice.frame is not None
+        return choice.frame.around(choice.answer.pieces[first:end])
 
     def finish(self, choice: Choice) -> bytes:
         item = self._items(choice, status="completed")[0]
         place = {"item_id": item["id"], "output_index": 0}
         if choice.calls:
             done = {**place, "name": item["name"], "arguments": item["arguments"]}
-            events = [self._event("response.function_call_arguments.done", done)]
+            events = [named_event("response.function_call_arguments.done", done)]
         else:
             text = {**place, "content_index": 0, "text": choice.text, "logprobs": []}
             part = {**place, "content_index": 0, "part": self._part(choice.text)}
             events = [
-                self._event("response.output_text.done", text),
-                self._event("response.content_part.done", part),
+                named_event("response.output_text.done", text),
+                named_event("response.content_part.done", part),
             ]
-        events.append(self._event("response.output_item.done", {"output_index": 0, "item": item}))
+        events.append(named_event("response.output_item.done", {"output_index": 0, "item": item}))
         return b"".join(events)
 
     def close(self) -> bytes:
         output = self._items(self.job.choices[0], status="completed")
-        return self._event("response.completed", {"response": self._response("completed", output)})
+        return named_event("response.completed", {"response": self._response("completed", output)})
 
     def failure(self, refusal: Refusal) -> bytes:
-        return self._event("error", {"code": str(refusal.status), "message": str(refusal), "param": refusal.param})
+        return named_event("error", {"code": str(refusal.status), "message": str(refusal), "param": refusal.param})
 
     def whole(self) -> bytes:
         return encode(self._response("completed", self._items(self.job.choices[0], status="completed")))

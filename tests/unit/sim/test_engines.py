@@ -64,7 +64,9 @@ class RecordingModel(StepModel):
         return super().step_time(batch)
 
 
-def build(config: EngineConfig, *, lockstep: bool) -> AnyEngine:
+def build(config: EngineConfig, *, lockstep: bool, steady: bool = False) -> AnyEngine:
+    if steady:
+        return LaneEngine(config, latency=PacedModel(Pace(time_to_first_token=0.05, inter_token_latency=0.01)))
     if lockstep:
         model = RecordingModel(base=0.005, prefill_token=0.0002, decode_seq=0.0001, transfer_token=0.001)
         RecordingModel.seen = []
@@ -252,6 +254,39 @@ def test_paced_tokens_keep_absolute_deadlines_however_late_the_driver_wakes() ->
         now = engine.next_wake + 0.007  # every wake-up is late
         times += [step.time for step in engine.advance(now)]
     assert times == pytest.approx([1.2 + 0.02 * i for i in range(50)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(load=arrivals, strides=st.floats(0.001, 0.1))
+def test_steady_lanes_keep_every_deadline_whoever_shares_a_step(load: list[Arrival], strides: float) -> None:
+    config = EngineConfig(max_num_seqs=100, max_loras=3)
+    Run(build(config, lockstep=False, steady=True), load)  # the invariants
+    engine = build(config, lockstep=False, steady=True)
+    for number, arrival in enumerate(load):
+        engine.submit(work_of(arrival, number), now=0.001 * number)
+    seen: dict[str, list[float]] = {}
+    now = 0.0
+    while engine.next_wake is not None:
+        now += strides
+        for step in engine.advance(now):
+            assert not step.times or step.time == max(step.times)
+            for seq, at in zip(step.emitted, step.times or [step.time] * len(step.emitted), strict=True):
+                seen.setdefault(seq.work.id, []).append(at)
+    for number, arrival in enumerate(load):
+        first = 0.001 * number + (0.0 if arrival.remote else 0.05)
+        assert seen[f"r{number}"] == pytest.approx([first + 0.01 * i for i in range(arrival.output)])
+
+
+def test_a_new_pace_begins_with_the_next_token() -> None:
+    engine = LaneEngine(EngineConfig(), latency=PacedModel(Pace(inter_token_latency=1.0)))
+    for name in "ab":
+        engine.submit(Work(id=name, prompt_tokens=1, output_tokens=4), now=0.0)
+    engine.advance(0.0)
+    engine.latency = PacedModel(Pace(inter_token_latency=0.25))
+    times = []
+    while (wake := engine.next_wake) is not None:
+        times += [wake] * sum(len(step.emitted) for step in engine.advance(wake))
+    assert times == [1.0, 1.0, 1.25, 1.25, 1.5, 1.5]
 
 
 def test_without_gaps_a_whole_sequence_is_one_step() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pointsman.epp.ahead import Ahead
 from pointsman.epp.jsonscan import NotJson, scan_members, splice_member, top_level_kind
 from pointsman.epp.media import conversation_items, feature_items
 from pointsman.epp.prompts import completion_text, conversation_text, count_tokens, hash_chain, token_bytes
@@ -56,10 +57,11 @@ class Reading:
     Raises BadRequest when it is not a JSON object.
     """
 
-    __slots__ = ("_members", "_needs", "_said", "body", "model")
+    __slots__ = ("_ahead", "_members", "_needs", "_said", "body", "model")
 
-    def __init__(self, body: bytes, *, needs: Needs) -> None:
+    def __init__(self, body: bytes, *, needs: Needs, ahead: Ahead | None = None) -> None:
         self._needs = needs
+        self._ahead = ahead
         self._said: tuple[bytes, bool] | None = None
         self._members: _Members | None = None
         self.body = body
@@ -95,8 +97,9 @@ class Reading:
         if members is None:
             return None
         text, multimodal = self._text()
+        known = self._ahead.agrees(text) if self._ahead is not None else None
         if rendered is not None:
-            text = rendered.tokens
+            text, known = rendered.tokens, None
         blocks = (
             hash_chain(
                 text,
@@ -104,6 +107,7 @@ class Reading:
                 salt=_str(members.cache_salt),
                 block_tokens=needs.block_tokens,
                 max_blocks=needs.max_blocks,
+                known=known,
             )
             if needs.block_tokens and text
             else ()
@@ -142,10 +146,16 @@ def _decode_slowly(body: bytes, kind: type[Any]) -> Any:
         if member.key in kind.__struct_fields__ and member.key not in _RAW:
             text = body[member.start : member.stop].decode("utf-8", "replace")
             try:
-                found[member.key] = json.loads(text)
+                value = json.loads(text)
             except RecursionError:
                 continue  # deeper than any prompt: nothing that we could read
+            found[member.key] = _whole(value) if isinstance(value, str) else value
     return kind(**found)
+
+
+def _whole(text: str) -> str:
+    """Return a text with U+FFFD for every half of a surrogate pair, as Go reads it: the half alone has no bytes."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _refuse_kind(body: bytes) -> None:

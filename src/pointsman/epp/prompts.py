@@ -26,19 +26,70 @@ def count_tokens(text: bytes) -> int:
     return -(-len(text) // TOKEN_BYTES)
 
 
-def hash_chain(text: bytes, *, model: str, salt: str, block_tokens: int, max_blocks: int) -> list[int]:
-    """Return the hash of each block with all that comes before it; at most `max_blocks` of them, 0 for all."""
+def seed(model: bytes) -> int:
+    """Return what the chain of a model's prompts begins with; a cache salt follows the name."""
+    return xxh64_intdigest(model)
+
+
+def hash_chain(
+    text: bytes, *, model: str, salt: str, block_tokens: int, max_blocks: int, known: "BlockHasher | None" = None
+) -> list[int]:
+    """Return the hash of each block with all that comes before it; at most `max_blocks` of them, 0 for all.
+
+    What is `known` of the text's beginning is not hashed again.
+    """
     size = block_tokens * TOKEN_BYTES
     stop = min(len(text), size * max_blocks) if max_blocks else len(text)
     text = text[:stop] + b"\0" * (-stop % TOKEN_BYTES)
     view = memoryview(text)
     pack, digest = _PAIR.pack, xxh64_intdigest
-    last = digest((model + salt).encode())
-    chain = []
-    for at in range(0, len(text), size):
+    last = seed((model + salt).encode())
+    chain = known.chain(last, most=stop // size) if known is not None else []
+    last = chain[-1] if chain else last
+    for at in range(len(chain) * size, len(text), size):
         last = digest(pack(digest(view[at : at + size]), last))
         chain.append(last)
     return chain
+
+
+class BlockHasher:
+    """The whole blocks of a text that comes in pieces, hashed each for itself, and in a chain once that has begun."""
+
+    __slots__ = ("_chain", "_digests", "_rest", "_seed", "_size")
+
+    def __init__(self, *, block_tokens: int) -> None:
+        self._size = block_tokens * TOKEN_BYTES
+        self._seed: int | None = None
+        self._digests: list[int] = []
+        self._chain: list[int] = []
+        self._rest = b""
+
+    def begin(self, start: int) -> None:
+        """Make a chain with this beginning of what follows; only before anything was fed."""
+        self._seed = start
+
+    def feed(self, text: bytes) -> None:
+        """Take the next piece."""
+        size = self._size
+        if self._rest:
+            text = self._rest + text
+        stop = len(text) - len(text) % size
+        self._rest = text[stop:]
+        view = memoryview(text)
+        fresh = [xxh64_intdigest(view[at : at + size]) for at in range(0, stop, size)]
+        if self._seed is not None and fresh:
+            self._chain += chained(fresh, self._chain[-1] if self._chain else self._seed)
+        self._digests += fresh
+
+    def chain(self, start: int, *, most: int) -> list[int]:
+        """Return the chain of the first blocks with this beginning."""
+        return self._chain[:most] if start == self._seed else chained(self._digests[:most], start)
+
+
+def chained(digests: Iterable[int], last: int) -> list[int]:
+    """Return a chain of blocks whose own hashes are known."""
+    pack, digest = _PAIR.pack, xxh64_intdigest
+    return [last := digest(pack(each, last)) for each in digests]
 
 
 def token_bytes(ids: Sequence[Any]) -> bytes:

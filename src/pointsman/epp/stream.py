@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from pointsman.core.logs import get_logger
+from pointsman.epp.body import Body
 from pointsman.epp.director import Director
 from pointsman.epp.intake import add_body, choose_parser
 from pointsman.epp.messages import (
@@ -83,7 +84,7 @@ class Exchange:
         self._needs = _NOTHING
         self._modes: tuple[int, int] = (BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
         self._subset: tuple[str, ...] | None = None
-        self._held: list[Data] | None = None  # the body, while the pick waits for its end
+        self._held: Body | None = None  # while the pick waits for the body's end
         self._body = 0  # how much of it there was
         self._decision: Decision | None = None
         self._reservation: Reservation | None = None
@@ -140,7 +141,7 @@ class Exchange:
             return (self._pick(self._describe(has_body=False)),)
         self._needs = self._director.needs
         if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED and self._needs.body and self._reads_body():
-            self._held = []
+            self._held = Body(needs=self._needs)
             return ()
         return (self._pick(self._describe(has_body=True)),)
 
@@ -158,7 +159,7 @@ class Exchange:
             limit = f"the request body is larger than the {self._max_body} bytes that --max-body allows"
             raise self._counted(TooLarge(limit))
         if self._held is not None:
-            self._held.append(message.body)
+            self._held.add(message.body, last=message.end)
             self._read_subset(message)
             return self._let_go(end=True) if message.end else ()
         if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED:
@@ -175,14 +176,13 @@ class Exchange:
 
     def _let_go(self, *, end: bool) -> Sequence[bytes]:
         """Pick, now that the whole body is known, and send it on, with trailers behind it where these end it."""
-        held, self._held = self._held or [], None
-        body = bytes(held[0]) if len(held) == 1 else b"".join(held)
-        if not body:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks of it
-            return [self._pick(self._describe(has_body=False)), *_passed_on(body, end=end)]
+        held, self._held = self._held, None
         try:
-            reading = Reading(body, needs=self._needs)
+            reading = held.read() if held is not None else None
         except Refusal as refusal:
             raise self._counted(refusal) from None
+        if reading is None:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks
+            return [self._pick(self._describe(has_body=False)), *_passed_on(b"", end=end)]
         service = self._needs.tokenizer
         asked = None if service is None else question(reading, headers=self._headers or {}, service=service)
         if asked is None:

@@ -142,13 +142,16 @@ def test_the_most_output(document: dict[str, Any], most: int | None) -> None:
         pytest.param(b"null", "", id="null"),
         pytest.param(b'{"model":"m","prompt":"\xff\xfe"}', "m", id="not UTF-8"),
         pytest.param(b'{"model":"m","prompt":"\\ud800"}', "m", id="lone surrogate"),
+        pytest.param(b'{"model":"\\ud800m\\ude00","prompt":"x"}', "\ufffdm\ufffd", id="half a character in the name"),
         pytest.param(b'{"x":' + b"[" * 5000 + b"]" * 5000 + b',"model":"m"}', "m", id="deep"),
         pytest.param('{"model":"ü/模型"}'.encode(), "ü/模型", id="not ASCII"),
         pytest.param(b'\n {"model" : "m"}\r\n', "m", id="white space"),
     ],
 )
 def test_the_model(body: bytes, model: str, needs: Needs) -> None:
-    assert Reading(body, needs=needs).model == model
+    reading = Reading(body, needs=needs)
+    assert reading.model == model
+    assert (reading.prompt() is None) == (needs is FEW)
 
 
 @pytest.mark.parametrize("needs", [ALL, FEW], ids=["all", "few"])

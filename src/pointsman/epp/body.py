@@ -1,0 +1,50 @@
+"""A request's body on its way in: kept until the pick is made, and hashed ahead where that is worth it.
+
+Reading ahead costs a little more work in all than waiting for the end, and leaves less of it for the end: at 220 KB a
+tenth of the hashing when the model was named first, half of it when last. Below `_WORTHWHILE` bytes there is hardly
+anything to gain, so most requests do without.
+"""
+
+from pointsman.epp.ahead import Ahead
+from pointsman.epp.payload import Reading
+from pointsman.epp.request import Needs
+from pointsman.wire.protobuf import Data
+
+_WORTHWHILE = 32 << 10
+
+
+class Body:
+    """The parts that are here."""
+
+    __slots__ = ("_ahead", "_fed", "_hashes", "_needs", "_parts", "_size")
+
+    def __init__(self, *, needs: Needs) -> None:
+        self._needs = needs
+        self._hashes = needs.block_tokens > 0 and needs.tokenizer is None
+        self._parts: list[Data] = []
+        self._size = 0
+        self._ahead: Ahead | None = None
+        self._fed = 0
+
+    def add(self, part: Data, *, last: bool) -> None:
+        """Take the next part."""
+        self._parts.append(part)
+        self._size += len(part)
+        if self._hashes and not last and self._size >= _WORTHWHILE:
+            self._look_ahead()
+
+    def read(self) -> Reading | None:
+        """Return what it says, now that it is whole; None when it is empty.
+
+        Raises BadRequest.
+        """
+        parts = self._parts
+        whole = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        return Reading(whole, needs=self._needs, ahead=self._ahead) if whole else None
+
+    def _look_ahead(self) -> None:
+        if self._ahead is None:
+            self._ahead = Ahead(block_tokens=self._needs.block_tokens, max_blocks=self._needs.max_blocks)
+        for part in self._parts[self._fed :]:
+            self._ahead.feed(part)
+        self._fed = len(self._parts)

@@ -52,7 +52,7 @@ format: $(VENV)/.dev  ## rewrite the code as ruff wants it
 lock:  ## write requirements/*.txt anew from pyproject.toml (needs uv)
 	@tools/lock
 
-manifests: $(VENV)/.dev  ## write what is generated from the models of custom resources: config/crd, docs/reference
+manifests: $(VENV)/.dev  ## write what is generated: config/crd, docs/reference, and the copies in the chart
 	@$(BIN)/python tools/manifests
 
 clean:  ## remove the environment and what tools left (the cache outside the clone stays)

@@ -6,6 +6,7 @@ is no control plane and none can be made, they are skipped with one line that sa
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from tests.cluster.assets import Missing, find
@@ -25,11 +26,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    yield from _started(tmp_path_factory.mktemp("plane"))
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane for one file alone: for tests that change what the whole cluster has."""
+    yield from _started(tmp_path_factory.mktemp("bare"))
+
+
+def _started(directory: Path) -> Iterator[ControlPlane]:
     try:
         assets = find()
     except Missing as reason:
         pytest.skip(str(reason))
-    plane = ControlPlane(assets, tmp_path_factory.mktemp("plane"))
+    plane = ControlPlane(assets, directory)
     try:
         plane.start()
         yield plane

@@ -1,0 +1,28 @@
+{{- define "pointsman.name" -}}
+{{ printf "%s-operator" .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "pointsman.selector" -}}
+app.kubernetes.io/name: pointsman
+app.kubernetes.io/component: operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "pointsman.labels" -}}
+{{ include "pointsman.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- /* A role's name and who has it. */ -}}
+{{- define "pointsman.binding" -}}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ include "pointsman.name" .root }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "pointsman.name" .root }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}

@@ -1,0 +1,141 @@
+"""The Helm chart with the real helm: the same content as config/default, and a life on a real API server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.packages import CHART, DEFAULT, SYSTEM, Helm, by_name, documents, plain, settings
+
+DEFINITION = "crd/simulatordeployments.sim.llm-d.io"
+
+
+@pytest.fixture(scope="module")
+def helm(bare: ControlPlane) -> Helm:
+    program = bare.assets.find("helm")
+    if program is None:
+        pytest.skip("no helm among the programs of the control plane: tools/kube/build makes one")
+    return Helm(program, bare)
+
+
+@pytest.fixture
+def release(helm: Helm, bare: ControlPlane) -> Iterator[tuple[str, ...]]:
+    """Yield the arguments that name a release, of which nothing is left afterwards."""
+    named = ("pointsman", str(CHART), "--namespace", SYSTEM)
+    yield named
+    helm("uninstall", "pointsman", "--namespace", SYSTEM, "--ignore-not-found", "--wait")
+    bare.kubectl("delete", DEFINITION, "namespace/pointsman-system", "--ignore-not-found", "--timeout=60s")
+
+
+def waiting(plane: ControlPlane) -> tuple[str, ...]:
+    """Return how to wait where there are Pods to wait for."""
+    return ("--wait", "--timeout=60s") if plane.complete else ()
+
+
+def operator(plane: ControlPlane, path: str) -> str:
+    return plane.kubectl("get", "deployment", "pointsman-operator", "-n", SYSTEM, "-o", f"jsonpath={{{path}}}")
+
+
+def test_lint_finds_nothing(helm: Helm) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+def test_the_chart_is_config_default(helm: Helm, bare: ControlPlane) -> None:
+    manifests = by_name(documents(bare.kubectl("kustomize", str(DEFAULT))))
+    del manifests["Namespace", "", SYSTEM]  # helm makes it: --create-namespace
+    assert plain(by_name(helm.template())) == plain(manifests)
+
+
+def test_install_upgrade_uninstall(helm: Helm, bare: ControlPlane, release: tuple[str, ...]) -> None:
+    helm("install", *release, "--create-namespace", *waiting(bare))
+    bare.kubectl("wait", "--for=condition=Established", DEFINITION, "--timeout=30s")
+    changed = settings({"replicas": 2, "image__tag": "0.1.0"})
+    helm("upgrade", *release, *changed, *waiting(bare))
+    assert operator(bare, ".spec.replicas") == "2"
+    assert operator(bare, ".spec.template.spec.containers[0].image") == "docker.io/library/pointsman:0.1.0"
+    helm("rollback", "pointsman", "1", "--namespace", SYSTEM, *waiting(bare))
+    assert operator(bare, ".spec.replicas") == "1"
+    helm("uninstall", "pointsman", "--namespace", SYSTEM, "--wait")
+    assert bare.kubectl("get", "all,serviceaccount", "-n", SYSTEM, "-l", "app.kubernetes.io/name=pointsman") == ""
+    assert bare.kubectl("get", "clusterrole,clusterrolebinding", "-l", "app.kubernetes.io/name=pointsman") == ""
+    # Stacks are worth more than a release: they stay, and another release of the name takes the definition up again.
+    assert bare.kubectl("get", DEFINITION, "-o", "name")
+    helm("install", *release, *waiting(bare))
+
+
+def test_the_definition_goes_when_told(helm: Helm, bare: ControlPlane, release: tuple[str, ...]) -> None:
+    helm("install", *release, "--create-namespace", *settings({"crds__keep": False}))
+    helm("uninstall", "pointsman", "--namespace", SYSTEM, "--wait")
+    assert bare.kubectl("get", DEFINITION, "--ignore-not-found") == ""
+
+
+def test_the_definition_may_be_anothers(helm: Helm) -> None:
+    found = by_name(helm.template(crds__install=False))
+    assert not [kind for kind, _, _ in found if kind == "CustomResourceDefinition"]
+
+
+def test_named_namespaces_get_roles_and_the_rest_nothing(helm: Helm, bare: ControlPlane) -> None:
+    whole = by_name(helm.template())["ClusterRole", "", "pointsman-operator"]["rules"]
+    found = by_name(helm.template(watchNamespaces=["a", "b"]))
+    roles = {namespace: one["rules"] for (kind, namespace, _), one in found.items() if kind == "Role"}
+    everywhere = found["ClusterRole", "", "pointsman-operator"]["rules"]
+    assert {name for rule in everywhere for name in rule["resources"]} == {
+        "customresourcedefinitions",
+        "gatewayclasses",
+    }
+    assert all(set(rule["verbs"]) <= {"get", "list", "watch"} for rule in everywhere)
+    assert roles["a"] == roles["b"]
+    assert [rule for rule in whole if rule not in everywhere] == roles["a"]
+    assert [rule["resources"] for rule in roles[SYSTEM]] == [["leases"]]
+    (container,) = found["Deployment", SYSTEM, "pointsman-operator"]["spec"]["template"]["spec"]["containers"]
+    assert "--watch-namespaces=a,b" in container["args"]
+    # Where the operator's own namespace is among them, it has one Role and not two.
+    again = helm.template(watchNamespaces=[SYSTEM])
+    assert len([one for one in again if one["kind"] == "Role"]) == 1
+
+
+def test_roles_are_accepted(helm: Helm, bare: ControlPlane, release: tuple[str, ...]) -> None:
+    bare.kubectl("create", "namespace", "watched")
+    helm("install", *release, "--create-namespace", *settings({"watchNamespaces": ["watched"]}))
+    account = f"--as=system:serviceaccount:{SYSTEM}:pointsman-operator"
+    assert bare.kubectl("get", "configmaps", "-n", "watched", "-o", "name", account)
+    with pytest.raises(AssertionError, match="forbidden"):
+        bare.kubectl("get", "configmaps", "-n", "default", account)
+    bare.kubectl("delete", "namespace", "watched", "--wait=false")
+
+
+def test_where_pods_may_go(helm: Helm) -> None:
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    values: dict[str, Any] = {
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "x", "operator": "Exists", "effect": "NoSchedule"}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "resources": {"requests": amounts, "limits": amounts},
+    }
+    pod = by_name(helm.template(**values))["Deployment", SYSTEM, "pointsman-operator"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {name: (container if name == "resources" else pod)[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        pytest.param({"replica": 2}, "additional properties 'replica' not allowed", id="a typing error"),
+        pytest.param({"replicas": -1}, "/replicas", id="less than none"),
+        pytest.param({"replicas": "two"}, "/replicas", id="not a number"),
+        pytest.param({"replicas": 2, "leaderElect": False}, "/leaderElect", id="two that both act"),
+        pytest.param({"watchNamespaces": ["Not A Name"]}, "/watchNamespaces/0", id="no namespace's name"),
+        pytest.param({"watchNamespaces": "a,b"}, "/watchNamespaces", id="a text for a list"),
+        pytest.param({"watchNamespaces": ["a", "a"]}, "/watchNamespaces", id="twice the same"),
+        pytest.param({"image__pullPolicy": "Sometimes"}, "/image/pullPolicy", id="no such policy"),
+        pytest.param({"image__repository": "a b"}, "/image/repository", id="no image's name"),
+        pytest.param({"image__tag": ""}, "/image/tag", id="no tag"),
+        pytest.param({"resources__limits": {"memory": "lots"}}, "/resources/limits/memory", id="no quantity"),
+        pytest.param({"crds__keep": "yes"}, "/crds/keep", id="no boolean"),
+        pytest.param({"tolerations": [{"effect": "Maybe"}]}, "/tolerations/0/effect", id="no such effect"),
+        pytest.param({"nodeSelector": {"a": 1}}, "/nodeSelector/a", id="labels are text"),
+    ],
+)
+def test_nonsense_is_refused_by_name(helm: Helm, values: dict[str, object], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        helm.template(**values)

@@ -26,6 +26,7 @@ app.command("pointsman.cli.demo:demo", name="demo")
 app.command("pointsman.cli.epp:epp", name="epp")
 app.command("pointsman.cli.sim:sim", name="sim")
 app.command("pointsman.cli.replay:run", name="replay")
+app.command("pointsman.cli.operator:operator", name="operator")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

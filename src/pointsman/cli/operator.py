@@ -1,0 +1,57 @@
+"""`pointsman operator`: reconcile SimulatorDeployments on a cluster, with controller-runtime's flags."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from pointsman.core import loop
+from pointsman.core.errors import UserError
+from pointsman.core.logs import configure_logs
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Everything that `pointsman operator` can be told."""
+
+    leader_elect: bool = False
+    "Of several replicas let one work; the others keep their caches warm."
+    watch_namespaces: str = ""
+    "Namespaces with commas between; empty for all. Roles in these namespaces are then enough."
+    metrics_bind_address: str = ":8080"
+    "Where /metrics is served; 0 for nowhere."
+    health_probe_bind_address: str = ":8081"
+    "Where /healthz and /readyz are served; 0 for nowhere."
+    kubeconfig: Path | None = None
+    "Cluster to work on; else the Pod's account, KUBECONFIG, or the home file."
+    verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
+    "Log verbosity: 2 default, 3 verbose, 4 debug, 5 trace."
+    zap_encoder: Literal["json", "console"] = "console"
+    "Log format."
+
+
+def operator(options: Options | None = None) -> None:
+    """Reconcile SimulatorDeployments: make clusters hold what they ask for, and say how far it got."""
+    from pointsman.kube import connect
+    from pointsman.operator.process import Plan, Process, split_address
+
+    options = options or Options()
+    configure_logs(verbosity=options.verbosity, encoding=options.zap_encoder)
+    metrics, health = (
+        "" if address in {"", "0"} else address
+        for address in (options.metrics_bind_address, options.health_probe_bind_address)
+    )
+    for address in filter(None, (metrics, health)):
+        split_address(address)
+    if metrics and metrics == health and not metrics.endswith(":0"):
+        raise UserError("--metrics-bind-address and --health-probe-bind-address are the same: change one of them")
+    namespaces = dict.fromkeys(name.strip() for name in options.watch_namespaces.split(",") if name.strip())
+    plan = Plan(namespaces=tuple(namespaces), lead=options.leader_elect, metrics_address=metrics, health_address=health)
+
+    async def main() -> None:
+        async with connect(options.kubeconfig) as client:
+            await Process(client, plan).serve()
+
+    loop.serve(main())

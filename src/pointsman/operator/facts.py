@@ -1,0 +1,58 @@
+"""Find out what the cluster can do: from the caches for what comes and goes, from the server once for what does not."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pointsman.core.logs import get_logger
+from pointsman.kube import Client, Kind, View
+from pointsman.kube.conditions import truth_of
+from pointsman.kube.errors import ApiError
+from pointsman.operator.kinds import DESTINATION_RULE, GATEWAY, GATEWAY_CLASS, HTTP_ROUTE, INFERENCE_POOL
+from pointsman.render.facts import Facts
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """What an API server is, for as long as we talk to it."""
+
+    minor: int = 99
+    openshift: bool = False
+
+
+async def ask(client: Client) -> Server:
+    """Return what the server says of itself."""
+    version = await _read(client, "/version")
+    digits = "".join(letter for letter in str(version.get("minor", "")) if letter.isdigit())  # some write 30+
+    groups = await _read(client, "/apis")
+    names = {group.get("name") for group in groups.get("groups", [])}
+    return Server(minor=int(digits or 99), openshift="security.openshift.io" in names)
+
+
+async def _read(client: Client, path: str) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = msgspec.json.decode(await client.request("GET", path))
+    except ApiError as error:  # some clusters hide it; then it is taken to be recent and plain
+        log.warning("cannot ask the server about itself", path=path, why=str(error))
+        return {}
+    return document
+
+
+def facts_of(view: View, server: Server) -> Facts:
+    """Return the facts as of now."""
+
+    def there(kind: Kind) -> bool:
+        return view.state(kind) == "following"
+
+    classes = view.all(GATEWAY_CLASS)
+    return Facts(
+        inference_pool=there(INFERENCE_POOL),
+        gateway_api=there(GATEWAY) and there(HTTP_ROUTE),
+        istio=there(DESTINATION_RULE),
+        gateway_classes=frozenset(one["metadata"]["name"] for one in classes if truth_of(one, "Accepted") == "True"),
+        sleep_action=server.minor >= 30,
+        openshift=server.openshift,
+    )

@@ -1,0 +1,116 @@
+"""The operator as a process: one runtime for the whole cluster, or one for each namespace that it may see.
+
+With namespaces named, nothing outside them is read, so Roles are enough; each namespace then has its own caches and
+its own lease, in that namespace. Health and metrics are one each, over all of them.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from pointsman.core.errors import UserError
+from pointsman.core.http import Response
+from pointsman.core.logs import get_logger
+from pointsman.kube import Client, Key, Runtime, Terms, health
+from pointsman.kube.metrics import Metrics
+from pointsman.operator.facts import Server, ask
+from pointsman.operator.kinds import LEASE, OWNERSHIP
+from pointsman.operator.simulator import Simulators
+
+log = get_logger(__name__)
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the process is to do; addresses are `host:port`, and an empty one serves nothing."""
+
+    namespaces: Sequence[str] = ()
+    lead: bool = False
+    metrics_address: str = ""
+    health_address: str = ""
+    terms: Terms | None = None
+
+
+class Process:
+    """The runtimes of one operator process."""
+
+    def __init__(self, client: Client, plan: Plan, *, environment: Mapping[str, str] = os.environ) -> None:
+        self._plan = plan
+        self._client = client
+        self._server = Server()
+        self.metrics = Metrics()
+        home = own_namespace(environment)
+        self.runtimes = [self._runtime(namespace, home=home) for namespace in plan.namespaces or ("",)]
+
+    async def serve(self) -> None:
+        """Run until SIGTERM or SIGINT, then end in order: work stops, the lease is given back."""
+        told = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.run())
+            await told.wait()
+            log.info("told to end")
+            task.cancel()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with AsyncExitStack() as serving:
+            for address, routes in self._routes():
+                host, port = split_address(address)
+                bound = await serving.enter_async_context(health.serve(routes, host=host, port=port))
+                log.info("serving", paths=" ".join(routes), port=bound)
+            self._server = await ask(self._client)
+            async with asyncio.TaskGroup() as group:
+                for runtime in self.runtimes:
+                    group.create_task(runtime.run())
+
+    def _runtime(self, namespace: str, *, home: str) -> Runtime:
+        lease = Key(namespace or home, LEASE) if self._plan.lead else None
+        runtime = Runtime(self._client, ownership=OWNERSHIP, lease=lease, terms=self._plan.terms, metrics=self.metrics)
+        simulators = Simulators(runtime, server=lambda: self._server)
+        runtime.add(simulators.controller(namespace=namespace))
+        return runtime
+
+    def _routes(self) -> list[tuple[str, health.Routes]]:
+        probes: health.Routes = {"/healthz": lambda: health.text(200, "ok\n"), "/readyz": self._ready}
+        pairs = [
+            (self._plan.health_address, probes),
+            (self._plan.metrics_address, {"/metrics": self._scrape}),
+        ]
+        return [(address, routes) for address, routes in pairs if address]
+
+    def _ready(self) -> Response:
+        """A replica is ready when it follows what it must; kinds that it may not read are told in conditions."""
+        problems = [line for runtime in self.runtimes for line in runtime.problems() if ": forbidden" not in line]
+        return health.text(503, "\n".join((*problems, ""))) if problems else health.text(200, "ok\n")
+
+    def _scrape(self) -> Response:
+        return Response(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST.encode())
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return host and port of `:8080`, `127.0.0.1:8080` or `[::1]:8080`.
+
+    Raises UserError when it is not one.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise UserError(f"{text!r} is not an address: write host:port, or :port for all addresses")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - kubelet asks the Pod's address
+
+
+def own_namespace(environment: Mapping[str, str]) -> str:
+    """Return where this process runs, for its lease."""
+    named = environment.get("POD_NAMESPACE") or environment.get("NAMESPACE")
+    if named:
+        return named
+    return _ACCOUNT.read_text().strip() if _ACCOUNT.exists() else "default"

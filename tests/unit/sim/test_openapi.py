@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -54,6 +55,13 @@ def url() -> Iterator[str]:
     thread.join()
 
 
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    """Connections that stay open, so that a request's state can spill into the next one's if it ever does."""
+    with requests.Session() as kept:
+        yield kept
+
+
 def test_the_document_names_every_route_that_reads_a_body() -> None:
     reading = {path for path, methods in CONTROLS.items() if "POST" in methods} | set(GENERATION)
     without_body = {"/sleep", "/wake_up", "/ping", "/reset_prefix_cache", "/admin/config", "/fake_metrics"}
@@ -63,13 +71,13 @@ def test_the_document_names_every_route_that_reads_a_body() -> None:
 
 @schema.parametrize()
 @settings(
-    max_examples=max(EXAMPLES // 30, 5),
+    max_examples=max(EXAMPLES // len(READS), 5),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
 )
-def test_fuzz_what_the_document_allows(case: schemathesis.Case[Any], url: str) -> None:
-    response = case.call(base_url=url, timeout=10)
+def test_fuzz_what_the_document_allows(case: schemathesis.Case[Any], url: str, session: requests.Session) -> None:
+    response = case.call(base_url=url, session=session, timeout=60)
     assert response.status_code < 500, (case.body, response.text)
 
 
@@ -79,10 +87,10 @@ def test_fuzz_what_the_document_allows(case: schemathesis.Case[Any], url: str) -
     method=st.sampled_from(["POST", "GET", "PUT"]),
     body=st.binary(max_size=300),
 )
-def test_fuzz_any_bytes_on_any_route(url: str, path: str, method: str, body: bytes) -> None:
+def test_fuzz_any_bytes_on_any_route(url: str, session: requests.Session, path: str, method: str, body: bytes) -> None:
     if path in {"/sleep", "/fake_metrics", "/admin/config"}:
         return
-    answer = httpx.request(method, url + path, content=body, timeout=10)
+    answer = session.request(method, url + path, data=body, timeout=60)
     assert answer.status_code < 500
 
 

@@ -2,7 +2,8 @@
 
 Pure. The API server's garbage collector follows owner references, which cannot cross namespaces; the label
 can, is what a selector finds, and is what pruning goes by. The annotation names the owner for people, and
-lets an owner that was deleted and created again under its old name take its objects back.
+lets an owner that was deleted and created again under its old name take its objects back. Who makes an object
+ahead of its owner, without knowing its name, writes `anyone` there: the first that needs it takes it over.
 
 Invariant: an object without our label is never ours, whatever it is called.
 """
@@ -15,6 +16,7 @@ from pointsman.kube.kinds import Key, Kind, Object
 from pointsman.kube.store import Entry, Index, by_label
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
+ANYONE = "anyone"
 Claim = Literal["ours", "orphaned", "foreign"]
 
 
@@ -78,11 +80,11 @@ def stamp(document: Object, *, owner: Owner, ownership: Ownership) -> Object:
 
 
 def claim(live: Object, *, owner: Owner, ownership: Ownership) -> Claim:
-    """Tell whose the live object is: this owner's, left behind by one of the same name, or another's."""
+    """Tell whose the live object is: this owner's, left behind by one of the same name or for anyone, or another's."""
     metadata = live["metadata"]
     if metadata.get("labels", {}).get(ownership.label) == owner.uid:
         return "ours"
-    if metadata.get("annotations", {}).get(ownership.annotation) == str(owner):
+    if metadata.get("annotations", {}).get(ownership.annotation) in {str(owner), ANYONE}:
         return "orphaned"
     return "foreign"
 

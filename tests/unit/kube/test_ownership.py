@@ -58,6 +58,7 @@ def test_a_cluster_scoped_owner_may_be_referred_to_from_anywhere() -> None:
             "orphaned",
             id="an-earlier-owner-of-the-same-name",
         ),
+        pytest.param({"annotations": {"example.dev/owner": "anyone"}}, "orphaned", id="made-ahead-for-anyone"),
         pytest.param({}, "foreign", id="no-marks"),
     ],
 )

@@ -42,7 +42,7 @@ bench: $(VENV)/.dev  ## the figures of docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
 
 fuzz: $(VENV)/.dev  ## the fuzz tests of `make test`, for longer; EXAMPLES=100000
-	@POINTSMAN_FUZZ_EXAMPLES=$(or $(EXAMPLES),100000) $(BIN)/python -m pytest -q -k fuzz tests $(ARGS)
+	@POINTSMAN_FUZZ_EXAMPLES=$(or $(EXAMPLES),100000) $(BIN)/python -m pytest -q -k fuzz --timeout 0 tests $(ARGS)
 
 install: $(VENV)/.runtime  ## the environment in .venv, with .venv/bin/pointsman
 

@@ -31,6 +31,7 @@ State = Literal["starting", "following", "absent", "forbidden", "unreachable"]
 Subscriber = Callable[[Change], None]
 Attendant = Callable[[State], None]
 PAGE = 500
+_SHORTLY = 6  # a definition is announced some time before its kind is served
 
 log = get_logger(__name__)
 
@@ -79,6 +80,8 @@ class Reflector:
         self._stall = stall
         self._lifetime = lifetime
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
+        self.announced: Callable[[], bool] = lambda: False
+        """Whether someone nudges when a kind that is absent comes: then there is no need to keep asking."""
         self._subscribers: list[Subscriber] = []
         self._attendants: list[Attendant] = []
         self._version = ""
@@ -200,12 +203,19 @@ class Reflector:
             self._enter("unreachable")
             if isinstance(error, msgspec.DecodeError):
                 self._version = ""
-        if previous != self.state:
+        if previous == self.state:
+            return
+        if self.state == "absent":
+            log.info("the kind is not there", kind=str(self.source.kind))
+        else:
             log.warning("not following", kind=str(self.source.kind), state=self.state, why=str(error))
 
     async def _pause(self) -> None:
+        delay = self._backoff.delay(self._failures, rng=self._rng)
+        if self.state == "absent" and self._failures > _SHORTLY and self.announced():
+            delay = self._lifetime
         try:
-            async with asyncio.timeout(self._backoff.delay(self._failures, rng=self._rng)):
+            async with asyncio.timeout(delay):
                 await self._nudged.wait()
             self._failures = 0
         except TimeoutError:

@@ -187,6 +187,8 @@ class Runtime:
         source = Source(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
         reflector = Reflector(self._reader, source=source, store=Store(source.kind), stall=self._stall, rng=self._rng)
         reflector.subscribe(self._definition)
+        for other in self._reflectors.values():
+            other.announced = lambda: reflector.state == "following"
         return reflector
 
     def _definition(self, change: Change) -> None:

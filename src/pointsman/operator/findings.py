@@ -44,15 +44,15 @@ def look(stack: Stack, observed: Observed) -> Findings:
     """Return how the stack stands."""
     parts = [_component(component, observed) for component in stack.components]
     notices = [Condition(n.type, "True" if n.holds else "False", n.reason, n.message) for n in stack.notices]
-    deployments = [observed.deployments.get(one.name, {}) for one in stack.components if one.simulates]
-    stages = sum(one.simulates for one in stack.components)
+    deployments = [observed.deployments.get(one.name, {}) for one in stack.components if one.role]
+    roles = [one.role for one in stack.components if one.role]
     return Findings(
         conditions=(_ready(parts), _progressing(stack.components, observed), *parts, *notices),
         replicas=sum(int(one.get("status", {}).get("replicas", 0)) for one in deployments),
         ready_replicas=sum(int(one.get("status", {}).get("readyReplicas", 0)) for one in deployments),
         endpoints=tuple(sorted(_endpoints(observed.pods))),
         gateway_url=_url(stack, observed),
-        selector=f"{NAME}={stack.names.stack}," + (f"{SERVING}=true" if stages > 1 else f"{ROLE}=decode"),
+        selector=f"{NAME}={stack.names.stack}," + (f"{SERVING}=true" if len(roles) > 1 else f"{ROLE}={roles[0]}"),
     )
 
 

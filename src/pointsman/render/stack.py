@@ -26,7 +26,8 @@ class Component:
     """How many Pods there should be."""
     needed: int = 1
     """How many of them must be ready."""
-    simulates: bool = False
+    role: str = ""
+    """The stage of the Pods if they are simulators, such as decode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ def _simulators(resource: SimulatorDeployment, groups: Sequence[Group], *, names
                 name=group.name,
                 replicas=group.replicas,
                 needed=group.replicas,
-                simulates=True,
+                role=group.role,
             )
             for group in groups
         ],

@@ -26,6 +26,7 @@ from pointsman.local.state import replace
 from pointsman.render.addresses import Address
 from pointsman.render.clusters import endpoints
 from pointsman.render.envoy import bootstrap
+from pointsman.render.filters import EXT_PROC
 from pointsman.render.gateway import FailureMode, FilePool, Gateway, ServicePool
 
 MODEL = "test/model"
@@ -112,6 +113,8 @@ class Wishes:
     """Envoy has no list of the endpoints: it goes where the picker says, and to pod-0 when nobody does."""
     simulator: tuple[str, ...] = ()
     picker: tuple[str, ...] = ()
+    ext_proc: Mapping[str, Any] = field(default_factory=dict)
+    """What is different in the filter that asks the picker."""
 
 
 class Lab:
@@ -238,7 +241,14 @@ class Lab:
             pool=self._pool(),
         )
         config = self.folder / "envoy.json"
-        replace(config, json.dumps(bootstrap(gateway)))
+        replace(config, json.dumps(self._adapted(bootstrap(gateway))))
         flags = ["--config-path", str(config), "--concurrency", "2", "--log-level", "warning", "--use-dynamic-base-id"]
         command = [str(program), *flags]
         return Part(name="envoy", command=command, health=(self.admin, "/ready"), log=self.folder / "envoy.log")
+
+    def _adapted(self, document: dict[str, Any]) -> dict[str, Any]:
+        manager = document["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+        for each in manager["http_filters"]:
+            if each["name"] == EXT_PROC:
+                each["typed_config"] |= self.wishes.ext_proc
+        return document

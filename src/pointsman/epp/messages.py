@@ -278,6 +278,10 @@ def _read_entry(data: Data, at: int, stop: int, headers: dict[str, str]) -> None
     headers[name] = str(raw or value, "utf-8", "surrogateescape")
 
 
+# mode_override: no response body, and trailers, for which Envoy keeps the stream open until the response has ended.
+_NO_BODY = encode_field(9, b"\x30\x01")
+
+
 def headers_reply(
     kind: int,
     *,
@@ -285,13 +289,16 @@ def headers_reply(
     remove_headers: Sequence[str] = (),
     clear_route_cache: bool = False,
     metadata: Mapping[str, Value] | None = None,
+    spare_body: bool = False,
 ) -> bytes:
-    """Return the ProcessingResponse to headers."""
+    """Return the ProcessingResponse to headers; with `spare_body` it asks Envoy to keep the response's body."""
     mutation = _mutation(set_headers) + b"".join([encode_field(2, name.encode()) for name in remove_headers])
     common = encode_field(2, mutation) if mutation else b""
     if clear_route_cache:
         common += b"\x28\x01"
     reply = encode_field(kind - 1, encode_field(1, common))
+    if spare_body:
+        reply += _NO_BODY
     return reply + encode_field(8, encode_struct(metadata)) if metadata else reply
 
 

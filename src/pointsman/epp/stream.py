@@ -8,6 +8,9 @@ tokenizer service is to be asked it waits a little longer: `message` then return
 returned is pushed when the answer is here, or is known not to come. In the other
 modes Envoy owns the body and waits for each answer, so the pick is made on the headers whatever one would like to know.
 
+A response's body is looked at for its usage, where a parser reads that API. Where none does, Envoy is told to keep it:
+it obeys where it owns both bodies (and `allow_mode_override` lets it), and not in full duplex.
+
 Whatever happens, the reservation is freed: at the end of the response, or when the stream ends, for any reason.
 """
 
@@ -52,6 +55,10 @@ REQUEST_ID = "x-request-id"
 
 _WENT = ("x-went-into-resp-headers", "true")
 _NOTHING = Needs()
+_OURS = (
+    BodyMode.FULL_DUPLEX_STREAMED,
+    BodyMode.NONE,
+)  # modes in which Envoy cannot, or need not, be told to keep a body
 _RESPONSE_HEADERS_REPLY = headers_reply(Kind.RESPONSE_HEADERS, set_headers=(_WENT,))
 _REQUEST_TRAILERS_REPLY = trailers_reply(Kind.REQUEST_TRAILERS)
 _RESPONSE_TRAILERS_REPLY = trailers_reply(Kind.RESPONSE_TRAILERS)
@@ -268,16 +275,34 @@ class Exchange:
             self._renamer = None  # compressed: there is nothing to find in it
         if message.end:
             self._complete()
-        return (self._response_headers_reply(),)
+        spare = self._modes[1] not in _OURS and not self._reads_answer()
+        if spare or self._modes[1] == BodyMode.NONE:
+            self._see_no_more()
+        return (self._response_headers_reply(spare=spare),)
 
-    def _response_headers_reply(self) -> bytes:
+    def _reads_answer(self) -> bool:
+        """Return whether anything in the response's body matters."""
+        try:
+            return self._needs.body and choose_parser(self._headers or {}, needs=self._needs).reads
+        except Refusal:
+            return False
+
+    def _see_no_more(self) -> None:
+        """The response has begun, and its end will be the stream's."""
+        self._cause = "natural"
+        if self._reservation is not None:
+            self._reservation.first_byte()
+
+    def _response_headers_reply(self, *, spare: bool) -> bytes:
         decision, member = self._decision, self._reservation.member if self._reservation is not None else None
         answer = decision.answer if decision is not None else None
         added = answer(member.view) if answer is not None and member is not None else ()
         removed = ("content-length",) if self._renamer is not None else ()
-        if not added and not removed:
+        if not added and not removed and not spare:
             return _RESPONSE_HEADERS_REPLY
-        return headers_reply(Kind.RESPONSE_HEADERS, set_headers=(_WENT, *added), remove_headers=removed)
+        return headers_reply(
+            Kind.RESPONSE_HEADERS, set_headers=(_WENT, *added), remove_headers=removed, spare_body=spare
+        )
 
     def _on_response_body(self, message: Incoming) -> Sequence[bytes]:
         body = bytes(message.body)

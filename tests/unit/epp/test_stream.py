@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from envoy.config.core.v3 import base_pb2
+from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from pointsman.epp.build import Builder
@@ -410,6 +411,36 @@ def test_a_path_of_no_api_passes_unread() -> None:
     (reply,) = talk.headers(path="/metrics")
     assert picked(reply) == "10.0.0.1:8000"
     assert streamed(talk.body(b"anything", end=True)) == [(b"anything", True)]
+
+
+@pytest.mark.parametrize(
+    ("patient", "path", "mode", "spared"),
+    [
+        pytest.param(False, "/v1/completions", BodyMode.STREAMED, True, id="no parser reads"),
+        pytest.param(True, "/metrics", BodyMode.STREAMED, True, id="none reads this path"),
+        pytest.param(True, "/v1/completions", BodyMode.STREAMED, False, id="its usage is read"),
+        pytest.param(False, "/v1/completions", BodyMode.FULL_DUPLEX_STREAMED, False, id="full duplex does not obey"),
+        pytest.param(False, "/v1/completions", BodyMode.NONE, False, id="nothing to spare"),
+    ],
+)
+def test_a_response_body_that_nobody_reads_is_spared(patient: bool, path: str, mode: int, spared: bool) -> None:
+    talk = make(A, patient=patient)
+    talk.headers(path=path, modes=(BodyMode.NONE, mode))
+    (reply,) = talk.answer()
+    assert reply.HasField("mode_override") == spared
+    if spared:
+        assert reply.mode_override == ProcessingMode(response_trailer_mode=ProcessingMode.SEND)
+
+
+@pytest.mark.parametrize("mode", [BodyMode.NONE, BodyMode.STREAMED])
+def test_without_its_body_a_response_ends_with_its_stream(mode: int) -> None:
+    talk = make(A)
+    talk.headers(modes=(BodyMode.NONE, mode))
+    talk.answer()
+    assert talk.inflight == {"sim-1": 1}
+    talk.exchange.closed()
+    assert talk.inflight == {"sim-1": 0}
+    assert talk.director.tally.ended == {"natural": 1}
 
 
 def test_tokens_are_read_from_the_response() -> None:

@@ -250,12 +250,16 @@ class Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._count_head(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > self.limits.head_bytes:
+            self._head_too_large()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         request = self._incoming
         assert request is not None
-        self._count_head(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > self.limits.head_bytes:
+            self._head_too_large()
         name = name.lower()
         known = request.headers.get(name)
         request.headers[name] = value if known is None else known + b", " + value
@@ -295,10 +299,8 @@ class Connection(asyncio.Protocol):
             self._paused = True
             self.transport.pause_reading()
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self.limits.head_bytes:
-            self._fail(431, f"the request's head is larger than {self.limits.head_bytes} bytes")
+    def _head_too_large(self) -> None:
+        self._fail(431, f"the request's head is larger than {self.limits.head_bytes} bytes")
 
     def _expect(self, value: bytes) -> None:
         if value.lower() != b"100-continue":

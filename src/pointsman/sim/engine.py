@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from pointsman.core.errors import PointsmanError
 from pointsman.sim.blocks import BlockPool
 from pointsman.sim.chance import Chance
@@ -43,7 +45,7 @@ class EngineConfig:
     pipelined: bool = False  # steps are put together while the one before runs (vLLM's async scheduling)
 
 
-class Work(NamedTuple):
+class Work(Struct, frozen=True):
     """One sequence to generate, as the caller describes it."""
 
     id: str
@@ -113,7 +115,7 @@ class Seq:
         return self.order < other.order
 
 
-class Step(NamedTuple):
+class Step(Struct, frozen=True):
     """What came out at one moment: `each` tokens for each sequence in `emitted`.
 
     Where sequences run on their own, those that just go on share a step although their moments differ: `time` is the

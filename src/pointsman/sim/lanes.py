@@ -115,10 +115,10 @@ class LaneEngine:
         seq.joined = seq.admission
         gap = at - seq.last_token_at
         left = seq.work.output_tokens - seq.generated
-        tokens = left if self._instant() else min(left, 1)
-        computed = seq.tokens
+        # Blocks must grow one by one where they are limited; otherwise a zero gap needs no step per token.
+        tokens = left if self.latency.steady == 0.0 and self.books.pool is None else min(left, 1)
+        seq.computed = seq.work.prompt_tokens + seq.generated
         seq.generated += tokens
-        seq.computed = computed
         if seq.first_token_at < 0:
             seq.first_token_at = at
         seq.last_token_at = at
@@ -131,10 +131,6 @@ class LaneEngine:
             self._continue(seq, at)
         marked = (seq,)
         return Step(at, marked, tokens, gap, marked if joined else (), marked if done else ())
-
-    def _instant(self) -> bool:
-        # Blocks must grow one by one where they are limited; otherwise a zero gap needs no step per token.
-        return self.latency.steady == 0.0 and self.books.pool is None
 
     def _continue(self, seq: Seq, at: float) -> None:
         if self.books.pool is not None and not self._grow(seq):
@@ -166,20 +162,23 @@ class LaneEngine:
             index = books.next_waiting()
             if index is None:
                 return
-            seq = books.waiting[index]
-            hits = books.lookup(seq)
-            if not books.claim(seq, hits=hits, upto=seq.tokens):
-                return
-            books.admit(index, now=now)
-            books.cache(seq, computed=seq.tokens)
+            if books.pool is not None:
+                seq = books.waiting[index]
+                if not books.claim(seq, hits=books.lookup(seq), upto=seq.tokens):
+                    return
+            seq = books.admit(index, now=now)
+            if books.pool is not None:
+                books.cache(seq, computed=seq.tokens)
             self._start(seq, now)
 
     def _start(self, seq: Seq, now: float) -> None:
-        batch = Batch(
-            prefill_tokens=seq.tokens - seq.computed,
-            running=len(self.books.running),
-            remote_tokens=seq.work.remote_tokens,
-            chance=seq.chance,
-        )
-        when = now + self.latency.step_time(batch) * self.slowdown
+        work, when = seq.work, now
+        if work.remote_tokens or not self.latency.free:
+            batch = Batch(
+                prefill_tokens=seq.tokens - seq.computed,
+                running=len(self.books.running),
+                remote_tokens=work.remote_tokens,
+                chance=seq.chance,
+            )
+            when += self.latency.step_time(batch) * self.slowdown
         heapq.heappush(self._due, (when, next(self._ties), seq.admission, seq))

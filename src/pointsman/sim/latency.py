@@ -8,8 +8,10 @@ that its 0.1 ms means zero.
 Random parts come from a `Chance` of the sequence asked about; models hold no state, so one serves many engines.
 """
 
-from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Protocol
+
+from msgspec import Struct
 
 from pointsman.core.errors import UserError
 from pointsman.sim.chance import Chance
@@ -17,7 +19,7 @@ from pointsman.sim.chance import Chance
 LOW, HIGH = 0.3, 1.7  # a sample leaves the band around its mean nowhere, as in the Go simulator
 
 
-class Batch(NamedTuple):
+class Batch(Struct, frozen=True):
     """What one step computes; for the paced model, the part of one sequence."""
 
     prefill_tokens: int = 0  # prompt tokens computed in this step
@@ -97,25 +99,24 @@ class PacedModel:
     """llm-d-inference-sim's latencies: a sequence knows how long it takes, whatever else runs, but for one factor."""
 
     pace: Pace
+    varies: bool = field(init=False)  # whether anything is drawn at random
+    steady: float | None = field(init=False)  # between tokens, where it is the same for every one and any load
+    free: bool = field(init=False)  # whether prompts take no time at all
 
-    @property
-    def varies(self) -> bool:
-        """Whether anything is drawn at random."""
+    def __post_init__(self) -> None:
         pace = self.pace
-        return bool(
+        varies = bool(
             pace.inter_token_latency_std_dev
             or pace.time_to_first_token_std_dev
             or pace.prefill_time_std_dev
             or pace.kv_cache_transfer_latency_std_dev
             or pace.kv_cache_transfer_time_std_dev
         )
-
-    @property
-    def steady(self) -> float | None:
-        """The gap between tokens where it is the same for every token and any load, else None."""
-        pace = self.pace
-        varies = pace.inter_token_latency_std_dev or pace.time_factor_under_load != 1.0
-        return None if varies else pace.inter_token_latency
+        moves = pace.inter_token_latency_std_dev or pace.time_factor_under_load != 1.0
+        costs = pace.time_to_first_token or pace.prefill_overhead or pace.prefill_time_per_token
+        object.__setattr__(self, "varies", varies)
+        object.__setattr__(self, "steady", None if moves else pace.inter_token_latency)
+        object.__setattr__(self, "free", not varies and not costs)
 
     def step_time(self, batch: Batch, /) -> float:
         if batch.decode_seqs:

@@ -6,7 +6,9 @@ caller), then the values.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from pointsman.sim import bodies
 from pointsman.sim.chat import ChatWriter
@@ -21,8 +23,8 @@ from pointsman.sim.responses import ResponsesWriter, messages_of
 MOST_LOGPROBS = 20
 
 
-class Plan(NamedTuple):
-    """A request, whichever API it came through. A tuple, because one is made for every request."""
+class Plan(Struct, frozen=True):
+    """A request, whichever API it came through."""
 
     model: str | None
     prompts: Callable[[], list[Prompt]]

@@ -16,21 +16,14 @@ MOST_PROMPTS = 10_000  # in one request
 class Prompt:
     """One prompt: its text, and what an echo of it says."""
 
-    __slots__ = ("_count", "_ids", "echo", "media", "text")
+    __slots__ = ("_ids", "count", "echo", "media", "text")
 
     def __init__(self, text: str, *, echo: str | None = None, ids: Sequence[int] | None = None) -> None:
         self.text = text
         self.echo = text if echo is None else echo
         self._ids = ids
-        self._count = -1
+        self.count = tokens.count(text) if ids is None else len(ids)
         self.media: list[str] = []  # hashes of images and the like
-
-    @property
-    def count(self) -> int:
-        """How many tokens it has."""
-        if self._count < 0:
-            self._count = len(self._ids) if self._ids is not None else tokens.count(self.text)
-        return self._count
 
     @property
     def ids(self) -> Sequence[int]:

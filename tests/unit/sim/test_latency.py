@@ -49,7 +49,7 @@ from pointsman.sim.latency import Batch, Pace, PacedModel, StepModel, StepsAndTr
 )
 def test_paced(pace: dict[str, Any], batch: dict[str, Any], seconds: float) -> None:
     model = PacedModel(Pace(**pace))
-    assert model.step_time(Batch()._replace(**batch)) == pytest.approx(seconds)
+    assert model.step_time(Batch(**batch)) == pytest.approx(seconds)
 
 
 def test_samples_stay_within_the_band_and_keep_the_mean() -> None:

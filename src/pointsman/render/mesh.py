@@ -55,8 +55,8 @@ def istio_gateway(
 
 def legacy_gateway(resource: SimulatorDeployment, wanted: LegacyGateway, *, names: Names, facts: Facts) -> list[Object]:
     """Return the Gateway and route of the old block."""
-    gateway = _gateway(wanted.route_name, port=80, class_name=wanted.class_name, names=names, infrastructure={})
-    return [gateway, _route(resource, wanted.route_name, names=names, facts=facts)]
+    gateway = _gateway(names.route, port=80, class_name=wanted.class_name, names=names, infrastructure={})
+    return [gateway, _route(resource, names.route, names=names, facts=facts)]
 
 
 def _gateway(name: str, *, port: int, class_name: str, names: Names, infrastructure: Object) -> Object:

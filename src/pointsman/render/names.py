@@ -6,7 +6,7 @@ added when two stacks share a namespace.
 
 from dataclasses import dataclass
 
-from pointsman.api.simulator import GATEWAY, PICKER, STAGE, ServiceConfig, SimulatorDeployment
+from pointsman.api.simulator import GATEWAY, PICKER, STAGE, LegacyGateway, ServiceConfig, SimulatorDeployment
 
 ROLE = "llm-d.ai/role"
 SERVING = "llm-d.ai/inferenceServing"
@@ -25,6 +25,8 @@ class Names:
     namespace: str
     suffix: str
     service: str
+    route: str
+    """The Gateway and HTTPRoute of the old block."""
 
     @property
     def simulators(self) -> str:
@@ -65,14 +67,16 @@ class Names:
 def names_of(resource: SimulatorDeployment) -> Names:
     """Return the names of the resource's stack."""
     spec = resource.spec
-    default = ServiceConfig().name
-    service = spec.service.name if spec.service is not None else default
-    # A name that a person chose is meant; the default one, which the schema fills in too, is ours to keep apart.
-    if service == default:
-        service += spec.name_suffix
+    service, gateway = spec.service or ServiceConfig(), spec.gateway or LegacyGateway()
+
+    def apart(name: str, default: str) -> str:
+        """Add the suffix to a default, which the schema fills in too; a name that a person chose is meant."""
+        return name + spec.name_suffix if name == default else name
+
     return Names(
         stack=resource.metadata.name,
         namespace=resource.metadata.namespace,
         suffix=spec.name_suffix,
-        service=service,
+        service=apart(service.name, ServiceConfig().name),
+        route=apart(gateway.route_name, LegacyGateway().route_name),
     )

@@ -174,7 +174,7 @@ def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> _Pi
         return _Piece()
     condition = "LegacyGateway"
     _, istio = _instances(resource)
-    if istio is not None and facts.istio_gateway and wanted.route_name == names.gateway:
+    if istio is not None and facts.istio_gateway and names.route == names.gateway:
         message = f"spec.gateway gives way to inferenceGateway.istio, which makes {names.gateway}: remove spec.gateway"
         return _Piece(notices=[_notice(condition, "Superseded", message)])
     if not facts.gateway_api:
@@ -184,7 +184,7 @@ def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> _Pi
         message = f"GatewayClass {wanted.class_name} is not there or not accepted: install its controller"
         told = [_notice(condition, "GatewayClassMissing", message)]
     else:
-        text = f"Gateway and HTTPRoute {wanted.route_name} are made; inferenceGateway is the successor of this block"
+        text = f"Gateway and HTTPRoute {names.route} are made; inferenceGateway is the successor of this block"
         told = [Notice(type=condition, holds=True, reason="Honoured", message=text)]
     return _Piece(mesh.legacy_gateway(resource, wanted, names=names, facts=facts), notices=told)
 

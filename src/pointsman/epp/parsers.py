@@ -3,7 +3,7 @@
 A configuration names the parsers that it wants, in order; among those the longest path suffix wins, and a parser
 without suffixes (`passthrough-parser`) takes what is left. What a JSON parser reads is the same for all of them
 (`payload`), because their members do not collide; they differ in what they claim. The gRPC parsers claim their methods
-and pass the messages on unread.
+and pass the messages on unread; as gRPC needs HTTP/2, they are of no use for a pool whose `appProtocol` is `http`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from pointsman.epp.refusals import BadRequest
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
+H2C = "kubernetes.io/h2c"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class Parser:
     name: str
     suffixes: tuple[str, ...] = ()
     reads: bool = True
+    speaks: tuple[str, ...] = ("http", H2C)  # the protocols of a pool for which it is made; none for any
 
 
 _ALL = (
@@ -45,6 +47,7 @@ _ALL = (
         name="vllmgrpc-parser",
         suffixes=("vllm.grpc.engine.VllmEngine/Generate", "vllm.grpc.engine.VllmEngine/Embed"),
         reads=False,
+        speaks=(H2C,),
     ),
     Parser(
         name="vertexai-parser",
@@ -54,11 +57,22 @@ _ALL = (
             "PredictionService/StreamRawPredict",
         ),
         reads=False,
+        speaks=(H2C,),
     ),
-    Parser(name="passthrough-parser", reads=False),
+    Parser(name="passthrough-parser", reads=False, speaks=()),
 )
 PARSERS: Mapping[str, Parser] = {parser.name: parser for parser in _ALL}
 DEFAULT = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
+
+
+def contradiction(names: Sequence[str], *, protocol: str) -> str:
+    """Return why these parsers cannot be right for a pool of an `appProtocol`; nothing when one of them can."""
+    parsers = [PARSERS[name] for name in names]
+    if any(protocol in parser.speaks or not parser.speaks for parser in parsers):
+        return ""
+    spoken = " or ".join(sorted({each for parser in parsers for each in parser.speaks}))
+    what = f"the pool's appProtocol is {protocol!r}, and {', '.join(names)} wants {spoken}"
+    return f"{what}: change the pool's appProtocol or the configuration's requestHandler.parsers"
 
 
 def path_of(headers: Mapping[str, str]) -> str:

@@ -119,6 +119,11 @@ class Scheduler:
         self._needs: dict[int, Needs] = {}  # by the first endpoint's block size, on which alone they depend
         self._reads = any(parser != "passthrough-parser" for parser in parts.parsers)
 
+    @property
+    def parsers(self) -> tuple[str, ...]:
+        """Who reads bodies, by type, in order."""
+        return self._parts.parsers
+
     def needs(self, endpoints: Endpoints) -> Needs:
         """Return what must be known of a body before `decide`; asked for every request, so remembered."""
         block = endpoints[0].metrics.cache.block_tokens if endpoints else 0

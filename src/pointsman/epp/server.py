@@ -34,6 +34,7 @@ from pointsman.epp.metrics_pool import pool_families, source_families
 from pointsman.epp.metrics_request import Bookkeeper
 from pointsman.epp.metrics_streams import StreamMetrics
 from pointsman.epp.objectives import Objectives
+from pointsman.epp.parsers import contradiction
 from pointsman.epp.plugins.declared import FileDiscoveryParameters
 from pointsman.epp.pool import Pool
 from pointsman.epp.records import Records
@@ -70,6 +71,7 @@ class Picker:
         self._bad_files = 0
         self.metrics_port = 0  # once it is bound
         self._client: Client | None = None  # of the cluster, where there is one
+        self._protocol = ""  # the pool's appProtocol, where there is a pool that has one
         self._stop = asyncio.Event()
         self._limits = Limits(message_bytes=settings.message_bytes)
         self._clock = time.monotonic
@@ -233,6 +235,7 @@ class Picker:
     def _use_configuration(self, built: Built) -> None:
         """Decide and look by another configuration from now on."""
         self.director.use(built.scheduler)
+        self._check_protocol()
         try:
             self.sources.use(built.plan)
         except UserError as error:
@@ -259,6 +262,16 @@ class Picker:
             self.pool.clear()
         else:
             self.pool.replace(cluster.endpoints())
+        self._protocol = cluster.spec.app_protocol if cluster.spec is not None else ""
+        self._check_protocol()
+
+    def _check_protocol(self) -> None:
+        """Serve nobody while the parsers are made for another protocol than the pool's."""
+        parsers = self.director.scheduler.parsers
+        wrong = contradiction(parsers, protocol=self._protocol) if self._protocol else ""
+        if wrong and wrong not in self.health.obstacles:
+            log.error("picker: not serving", reason=wrong)
+        self.health.note("protocol", obstacle=wrong)
 
     async def _stand_for_election(self) -> None:
         assert self._client is not None

@@ -1,6 +1,6 @@
 import pytest
 
-from pointsman.epp.parsers import DEFAULT, PARSERS, ParserChoice
+from pointsman.epp.parsers import DEFAULT, H2C, PARSERS, ParserChoice, contradiction
 from pointsman.epp.refusals import BadRequest
 
 
@@ -43,3 +43,28 @@ def test_a_path_that_nobody_claims() -> None:
 
 def test_the_default_is_known() -> None:
     assert set(DEFAULT) <= set(PARSERS)
+
+
+@pytest.mark.parametrize(
+    ("names", "protocol", "good"),
+    [
+        (DEFAULT, "http", True),
+        (DEFAULT, H2C, True),
+        (("openai-parser",), "http", True),
+        (("vllmgrpc-parser",), H2C, True),
+        (("vllmgrpc-parser",), "http", False),
+        (("vllmgrpc-parser", "vertexai-parser"), "http", False),
+        (("vllmgrpc-parser", "openai-parser"), "http", True),
+        (("vllmgrpc-parser", "passthrough-parser"), "http", True),
+        (("openai-parser",), "kubernetes.io/wss", False),
+    ],
+)
+def test_parsers_and_the_protocol_of_a_pool(names: tuple[str, ...], protocol: str, good: bool) -> None:
+    assert (contradiction(names, protocol=protocol) == "") == good
+
+
+def test_a_contradiction_says_what_to_change() -> None:
+    assert contradiction(("vllmgrpc-parser",), protocol="http") == (
+        "the pool's appProtocol is 'http', and vllmgrpc-parser wants kubernetes.io/h2c: "
+        "change the pool's appProtocol or the configuration's requestHandler.parsers"
+    )

@@ -15,6 +15,7 @@ from pointsman.core.errors import UserError, find_ours
 from pointsman.core.tls import self_signed
 from pointsman.epp.server import Picker, metrics_context
 from pointsman.epp.settings import Settings
+from pointsman.epp.sources.pool import Cluster
 
 CONFIG = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n- {type: queue-scorer}\n"
 
@@ -85,6 +86,30 @@ async def test_a_pool_that_is_gone_means_not_ready(endpoints: Path) -> None:
         assert (answer.status_code, answer.text) == (503, "no: it knows no pool\n")
         picker.pool.replace(())
         assert (await get(picker, "/healthz")).status_code == 200  # an empty pool is a pool
+
+
+async def test_a_pool_of_another_protocol_than_the_parsers_is_not_served(endpoints: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG + "- {type: vllmgrpc-parser}\nrequestHandler: {parsers: [{pluginRef: vllmgrpc-parser}]}\n")
+    async with running(endpoints_file=endpoints, config_file=config) as picker:
+        cluster = Cluster(pool="p")
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "targetPorts": [{"number": 1}]}
+        cluster.apply("InferencePool", "ADDED", {"metadata": {"name": "p"}, "spec": spec})
+        picker._use_cluster(cluster)
+        answer = await get(picker, "/healthz")
+        assert answer.status_code == 503
+        assert answer.text.startswith(
+            "no: the pool's appProtocol is 'http', and vllmgrpc-parser wants kubernetes.io/h2c"
+        )
+        spec_h2c = {**spec, "appProtocol": "kubernetes.io/h2c"}
+        cluster.apply("InferencePool", "MODIFIED", {"metadata": {"name": "p"}, "spec": spec_h2c})
+        picker._use_cluster(cluster)
+        assert (await get(picker, "/healthz")).text == "ok\n"
+        cluster.apply("InferencePool", "MODIFIED", {"metadata": {"name": "p"}, "spec": spec})
+        picker._use_cluster(cluster)
+        assert (await get(picker, "/healthz")).status_code == 503
+        config.write_text(CONFIG)
+        await until(lambda: picker.health.serving)
 
 
 async def test_the_configuration_can_name_the_endpoints(endpoints: Path) -> None:

@@ -34,7 +34,7 @@ class PoolSpec:
 
     selector: Selector
     ports: tuple[int, ...]
-    app_protocol: str = "http"
+    app_protocol: str = ""  # nothing where there is no pool to say it
 
 
 def read_pool(pool: Object) -> PoolSpec | None:

@@ -41,18 +41,32 @@ async def _read(client: Client, path: str) -> dict[str, Any]:
     return document
 
 
-def facts_of(view: View, server: Server) -> Facts:
-    """Return the facts as of now."""
+class Sight:
+    """What can be seen of a cluster's kinds. One that cannot be reached for a moment is not gone: the last word counts.
 
-    def there(kind: Kind) -> bool:
-        return view.state(kind) == "following"
+    Otherwise every stumble of the API server would take pools and routes down, and roll pickers, and up again.
+    """
 
-    classes = view.all(GATEWAY_CLASS)
-    return Facts(
-        inference_pool=there(INFERENCE_POOL),
-        gateway_api=there(GATEWAY) and there(HTTP_ROUTE),
-        istio=there(DESTINATION_RULE),
-        gateway_classes=frozenset(one["metadata"]["name"] for one in classes if truth_of(one, "Accepted") == "True"),
-        sleep_action=server.minor >= 30,
-        openshift=server.openshift,
-    )
+    def __init__(self) -> None:
+        self._there: dict[Kind, bool] = {}
+
+    def facts(self, view: View, server: Server) -> Facts:
+        """Return the facts as of now."""
+        gateways = [self._is_there(kind, view) for kind in (GATEWAY, HTTP_ROUTE)]
+        classes = view.all(GATEWAY_CLASS)
+        return Facts(
+            inference_pool=self._is_there(INFERENCE_POOL, view),
+            gateway_api=all(gateways),
+            istio=self._is_there(DESTINATION_RULE, view),
+            gateway_classes=frozenset(
+                one["metadata"]["name"] for one in classes if truth_of(one, "Accepted") == "True"
+            ),
+            sleep_action=server.minor >= 30,
+            openshift=server.openshift,
+        )
+
+    def _is_there(self, kind: Kind, view: View) -> bool:
+        state = view.state(kind)
+        if state != "unreachable":
+            self._there[kind] = state == "following"
+        return self._there.get(kind, False)

@@ -35,7 +35,7 @@ from pointsman.kube import (
 )
 from pointsman.kube.errors import ApiError, Forbidden, Invalid
 from pointsman.kube.store import Entry
-from pointsman.operator.facts import Server, facts_of
+from pointsman.operator.facts import Server, Sight
 from pointsman.operator.findings import Observed, failed, look
 from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, OWNERSHIP, POD
 from pointsman.render.names import STACK
@@ -52,6 +52,7 @@ class Simulators:
     def __init__(self, runtime: Runtime, *, server: Callable[[], Server]) -> None:
         self._runtime = runtime
         self._server = server
+        self._sight = Sight()
         self._told: dict[Key, float] = {}
 
     def controller(self, *, namespace: str = "") -> Controller:
@@ -79,7 +80,7 @@ class Simulators:
             return None
         if "deletionTimestamp" in live["metadata"]:
             return None
-        rendered = stack(await self._parse(live), facts_of(view, self._server()))
+        rendered = stack(await self._parse(live), self._sight.facts(view, self._server()))
         await self._converge(live, rendered)
         return await self._report(live, rendered, view)
 

@@ -1,5 +1,6 @@
 """`pointsman operator`: reconcile SimulatorDeployments on a cluster, with controller-runtime's flags."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -47,11 +48,23 @@ def operator(options: Options | None = None) -> None:
         split_address(address)
     if metrics and metrics == health and not metrics.endswith(":0"):
         raise UserError("--metrics-bind-address and --health-probe-bind-address are the same: change one of them")
-    namespaces = dict.fromkeys(name.strip() for name in options.watch_namespaces.split(",") if name.strip())
-    plan = Plan(namespaces=tuple(namespaces), lead=options.leader_elect, metrics_address=metrics, health_address=health)
+    namespaces = _namespaces(options.watch_namespaces)
+    plan = Plan(namespaces=namespaces, lead=options.leader_elect, metrics_address=metrics, health_address=health)
 
     async def main() -> None:
         async with connect(options.kubeconfig) as client:
             await Process(client, plan).serve()
 
     loop.serve(main())
+
+
+def _namespaces(text: str) -> tuple[str, ...]:
+    """Return the names in the text, each once; a wrong one would be watched for ever and never be there."""
+    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise UserError(
+                f"--watch-namespaces: {name!r} is no namespace: write names of small letters, digits and hyphens, "
+                "with commas between"
+            )
+    return tuple(names)

@@ -32,8 +32,8 @@ def answer(request: Request, routes: Routes) -> Response:
 
 
 @asynccontextmanager
-async def serve(routes: Routes, *, host: str, port: int) -> AsyncIterator[int]:
-    """Serve the routes while the block runs; yields the port."""
+async def serve(routes: Routes, *, host: str, port: int, flag: str = "--port") -> AsyncIterator[int]:
+    """Serve the routes while the block runs; yields the port. Raises PortTaken, which names the flag."""
     async with Server() as server:
-        listener = await server.listen(lambda request: answer(request, routes), host=host, port=port)
+        listener = await server.listen(lambda request: answer(request, routes), host=host, port=port, flag=flag)
         yield listener.port

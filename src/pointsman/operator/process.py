@@ -14,6 +14,7 @@ from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from pointsman.api.simulator import SIMULATOR_DEPLOYMENT
 from pointsman.core.errors import UserError
 from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
@@ -64,9 +65,9 @@ class Process:
     async def run(self) -> None:
         """Run until cancelled."""
         async with AsyncExitStack() as serving:
-            for address, routes in self._routes():
+            for flag, (address, routes) in self._routes().items():
                 host, port = split_address(address)
-                bound = await serving.enter_async_context(health.serve(routes, host=host, port=port))
+                bound = await serving.enter_async_context(health.serve(routes, host=host, port=port, flag=flag))
                 log.info("serving", paths=" ".join(routes), port=bound)
             self._server = await ask(self._client)
             async with asyncio.TaskGroup() as group:
@@ -80,17 +81,19 @@ class Process:
         runtime.add(simulators.controller(namespace=namespace))
         return runtime
 
-    def _routes(self) -> list[tuple[str, health.Routes]]:
+    def _routes(self) -> dict[str, tuple[str, health.Routes]]:
+        """Return what is served where, under the flag that says where."""
         probes: health.Routes = {"/healthz": lambda: health.text(200, "ok\n"), "/readyz": self._ready}
-        pairs = [
-            (self._plan.health_address, probes),
-            (self._plan.metrics_address, {"/metrics": self._scrape}),
-        ]
-        return [(address, routes) for address, routes in pairs if address]
+        served = {
+            "--health-probe-bind-address": (self._plan.health_address, probes),
+            "--metrics-bind-address": (self._plan.metrics_address, {"/metrics": self._scrape}),
+        }
+        return {flag: (address, routes) for flag, (address, routes) in served.items() if address}
 
     def _ready(self) -> Response:
-        """A replica is ready when it follows what it must; kinds that it may not read are told in conditions."""
-        problems = [line for runtime in self.runtimes for line in runtime.problems() if ": forbidden" not in line]
+        """A replica is ready when it follows what it must; parts that it may not read are told in conditions."""
+        lines = [line for runtime in self.runtimes for line in runtime.problems()]
+        problems = [line for line in lines if ": forbidden" not in line or line.startswith(f"{SIMULATOR_DEPLOYMENT}:")]
         return health.text(503, "\n".join((*problems, ""))) if problems else health.text(200, "ok\n")
 
     def _scrape(self) -> Response:

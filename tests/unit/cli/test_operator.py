@@ -1,0 +1,64 @@
+"""`pointsman operator` with what it cannot use: one sentence, and no cluster is asked."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from pointsman.cli import main
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(["operator", *argv])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pointsman: ")
+    return line.removeprefix("pointsman: ")
+
+
+@pytest.mark.parametrize("flag", ["--metrics-bind-address", "--health-probe-bind-address"])
+def test_no_address(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert complaint(capsys, flag, "8080") == ("'8080' is not an address: write host:port, or :port for all addresses")
+
+
+def test_one_address_for_two(capsys: pytest.CaptureFixture[str]) -> None:
+    said = complaint(capsys, "--metrics-bind-address", ":9000", "--health-probe-bind-address", ":9000")
+    assert said == "--metrics-bind-address and --health-probe-bind-address are the same: change one of them"
+
+
+@pytest.mark.parametrize(
+    ("named", "wrong"),
+    [("a,Not_A_Name", "Not_A_Name"), ("a b", "a b"), ("-a", "-a"), ("a" * 64, "a" * 64)],
+    ids=["capitals", "a blank for a comma", "hyphen first", "too long"],
+)
+def test_no_namespace(named: str, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = complaint(capsys, f"--watch-namespaces={named}")
+    assert said == (
+        f"--watch-namespaces: {wrong!r} is no namespace: write names of small letters, digits and hyphens, "
+        "with commas between"
+    )
+
+
+def test_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "none"
+    said = complaint(capsys, "--kubeconfig", str(missing), "--metrics-bind-address=0", "--health-probe-bind-address=0")
+    assert said.startswith(f"no usable cluster configuration in {missing}: ")
+
+
+def test_an_unknown_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--leader-elct" in complaint(capsys, "--leader-elct")
+
+
+def test_a_port_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        '{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],'
+        ' "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],'
+        ' "users": [{"name": "u", "user": {}}]}'
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        flags = (f"--metrics-bind-address=127.0.0.1:{port}", "--health-probe-bind-address=0")
+        said = complaint(capsys, "--kubeconfig", str(config), *flags)
+    assert said.startswith(f"port {port} for ") and said.endswith("choose another with --metrics-bind-address")

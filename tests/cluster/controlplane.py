@@ -285,8 +285,8 @@ _NODE = {
         "labels": {"type": "kwok", "kubernetes.io/hostname": "node-0", "kubernetes.io/os": "linux"},
     },
     "status": {
-        "allocatable": {"cpu": "32", "memory": "256Gi", "pods": "110"},
-        "capacity": {"cpu": "32", "memory": "256Gi", "pods": "110"},
+        "allocatable": {"cpu": "32", "memory": "256Gi", "pods": "10000"},
+        "capacity": {"cpu": "32", "memory": "256Gi", "pods": "10000"},
     },
 }
 

@@ -1,11 +1,20 @@
 """`pointsman operator` with what it cannot use: one sentence, and no cluster is asked."""
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from pointsman.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    """The command sets logs up for its whole process, which is not ours."""
+    yield
+    structlog.reset_defaults()
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

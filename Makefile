@@ -9,7 +9,7 @@ EDITABLE := $(PIP) install --no-deps --no-build-isolation --editable .
 # Envoy tests share the machine's cores; more workers than this only makes them wait for each other.
 WORKERS ?= 2
 
-.PHONY: help up demo test e2e lint bench fuzz install format lock manifests clean cluster-up cluster-shell cluster-down
+.PHONY: help up demo test e2e lint bench fuzz install format lock manifests clean cluster-up cluster-image cluster-shell cluster-down
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ e2e: $(VENV)/.dev  ## tests on a real node: one on this machine (root on Linux),
 
 cluster-up: $(VENV)/.dev  ## a Kubernetes with a real node on this machine, in namespaces of its own (root)
 	@$(BIN)/python -m tools.node.cluster up
+
+cluster-image: $(VENV)/.dev  ## build our image and bring it on that node, under every name that samples use for it
+	@$(BIN)/python -m tools.node.cluster ours
 
 cluster-shell: $(VENV)/.dev  ## a shell inside that node, where kubectl, Pod and Service addresses work; ARGS="kubectl get pods -A"
 	@$(BIN)/python -m tools.node.cluster shell $(ARGS)

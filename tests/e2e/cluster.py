@@ -1,13 +1,15 @@
-"""A cluster as these tests see it: kubectl, and the name of our image there."""
+"""A cluster as these tests see it: kubectl, a shell as a person has it, and the name of our image there."""
 
 import json
+import os
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
 
 
@@ -18,6 +20,9 @@ class Cluster:
     config: Path
     image: str
     program: str = "kubectl"
+    entry: Sequence[str] = ()
+    """What goes before a command that is to run where ports are our own."""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
         """Run kubectl and return what it prints."""
@@ -25,6 +30,23 @@ class Cluster:
         run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
         if run.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {run.stderr.strip()}")
+        return run.stdout
+
+    def bash(self, script: str, *, within: float = 400.0) -> str:
+        """Run what a person would type, in the clone, and return what it prints; raises when a command fails."""
+        variables = {"KUBECONFIG": str(self.config), "BUILD": "never"}  # the nodes have our image
+        command = [*self.entry, "bash", "-euo", "pipefail", "-c", script]
+        run = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=within,
+            check=False,
+            cwd=ROOT,
+            env={**self.environment, **variables},
+        )
+        if run.returncode:
+            raise AssertionError(f"{script}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}")
         return run.stdout
 
     def apply(self, *documents: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.cluster import Cluster
-from tests.e2e.image import IMAGE, NAMES, ROOT, build_image
 from tests.e2e.traces import Traces
+from tools.node.ours import IMAGE, NAMES, ROOT, build_image
 
 collect_ignore_glob = [] if os.environ.get("POINTSMAN_E2E") else ["test_*.py"]
 
@@ -50,7 +50,13 @@ def _own_node(directory: Path) -> Iterator[Cluster]:
         with node.forward(places, ready=ready) as listener:
             assert ready.wait(10), "no way into the node's network namespace"
             config = node.outside_kubeconfig(places, listener.getsockname()[1])
-            yield Cluster(config, image=IMAGE, program=places.program("kubectl"))
+            yield Cluster(
+                config,
+                image=IMAGE,
+                program=places.program("kubectl"),
+                entry=node.inside(places, []),
+                environment=places.environment(),
+            )
     finally:
         node.down(places)
         guard.communicate(b"done\n")

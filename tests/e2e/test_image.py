@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.cluster import Cluster, until
-from tests.e2e.image import NAMES
+from tools.node.ours import NAMES
 
 
 def container(image: str, **more: Any) -> dict[str, Any]:

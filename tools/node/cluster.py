@@ -1,8 +1,9 @@
 """A real one-node Kubernetes on this machine, for tests and for people: `python -m tools.node.cluster up|shell|down`.
 
 Needs root on Linux. `up` returns when Pods can be scheduled and names resolve, `shell` runs a command inside the node's
-namespaces (Pod and Service addresses work there), `down` ends everything and leaves no trace. The API server is also
-on a port of the machine's loopback, for tests that run outside. NODE_STATE names the directory for its files.
+namespaces (Pod and Service addresses work there), `ours` builds our image and brings it in, `down` ends everything and
+leaves no trace. Tests reach the API server from outside by a port of the machine's loopback. NODE_STATE names the
+directory for its files.
 
 Outside changes only what `isolation` says. `up` on a directory that is up refuses; `down` on one that is not is fine.
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 from tools.node import configs
 from tools.node.image import Layer, write_image
 from tools.node.isolation import make_cgroups, remove_cgroups
+from tools.node.ours import IMAGE, NAMES, build_image
 from tools.node.places import ADDRESS, COREDNS, PAUSE, Places
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +105,12 @@ def load_image(places: Places, archive: Path) -> None:
 def tag_image(places: Places, name: str, *, others: Sequence[str]) -> None:
     """Give an image of the running node more names; each with its host part, as Pods are given them."""
     _images(places, "tag", "--force", name, *others)
+
+
+def load_ours(places: Places) -> None:
+    """Build our image and import it under all its names."""
+    load_image(places, build_image(places.node))
+    tag_image(places, IMAGE, others=NAMES)
 
 
 def forward(places: Places, *, ready: threading.Event | None = None) -> socket.socket:
@@ -209,7 +217,7 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("what", choices=("up", "shell", "down", "load", "tag"))
+    parser.add_argument("what", choices=("up", "shell", "down", "ours", "load", "tag"))
     what = "for shell: the command; for load: image archives; for tag: an image's name and its further names"
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=what)
     options = parser.parse_args()
@@ -221,6 +229,8 @@ def main() -> None:
             print(json.dumps(up(places)))
         elif options.what == "down":
             down(places)
+        elif options.what == "ours":
+            load_ours(places)
         elif options.what == "load":
             for archive in options.rest:
                 load_image(places, Path(archive))

@@ -1,4 +1,7 @@
-"""Our image, built from our own Dockerfile, as an archive that a node imports; kept in the cache by its content."""
+"""Our image, built from our own Dockerfile, as an archive that a node imports; kept in the cache by its content.
+
+One image is every part, so a node gets it under every name by which resources ask for a part.
+"""
 
 import hashlib
 import os
@@ -9,7 +12,7 @@ from tools.node.dockerfile import Builder
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "docker.io/library/pointsman:local"  # as config/manager names it
-# What resources name when they name nothing, or as the samples do. All of them are our one image here.
+# What resources name when they name nothing, or as the samples do.
 NAMES = (
     "docker.io/library/llm-d-simulator:local",
     "ghcr.io/llm-d/llm-d-simulator:latest",

@@ -6,8 +6,9 @@ or `request.stream`; the last form lets one engine step write to a thousand open
 a task per request. A burst of requests is handled in turns with everything else that the loop has to do (`inbox`).
 
 Invariants: answers leave in the order of the requests, however these were pipelined; a request is answered
-once; what a peer can make us hold is bounded (head, body, pipelined requests, unread output), and so is how
-long it may take to send a request. A peer that closes has its request's `on_disconnect` called at once, and
+once; what a peer can make us hold is bounded (head, body, pipelined requests), and so is how long it may take to
+send a request or to read an answer. A handler that streams learns by `on_choke` that its peer reads too slowly: what
+it holds back from then on is its own to bound. A peer that closes has its request's `on_disconnect` called at once, and
 nobody else's. It must not know what a route means: faults of the protocol itself take their body from the
 listener's `fault`.
 """
@@ -46,7 +47,7 @@ class Limits:
     body_bytes: int = 4 << 20
     head_bytes: int = 64 << 10
     pipelined: int = 32
-    unread_output_bytes: int = 4 << 20
+    unread_seconds: float = 60.0  # how long a peer may read nothing of an answer under way
     request_seconds: float = 30.0  # from a request's first byte to its last
     idle_seconds: float = 3900.0  # longer than Envoy keeps an idle upstream connection, so Envoy closes first
     linger_seconds: float = 2.0  # how long we discard input after an answer that the peer did not wait for
@@ -58,7 +59,6 @@ class Transport(Protocol):
     def write(self, data: bytes, /) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
-    def get_write_buffer_size(self) -> int: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def can_write_eof(self) -> bool: ...
@@ -75,6 +75,7 @@ class Request:
         "headers",
         "keep_alive",
         "method",
+        "on_choke",
         "on_disconnect",
         "path",
         "query",
@@ -92,6 +93,7 @@ class Request:
         self.keep_alive = True
         self.fault: tuple[int, str] | None = None
         self.on_disconnect: Callable[[], None] | None = None
+        self.on_choke: Callable[[], None] | None = None  # the stream's `choked` has changed
 
     @property
     def connected(self) -> bool:
@@ -128,6 +130,11 @@ class Stream:
     def open(self) -> bool:
         """Whether a write can still reach the peer."""
         return self._connection.current is self._request
+
+    @property
+    def choked(self) -> bool:
+        """Whether the peer has a good deal to read before more should be written."""
+        return self._connection.choked_at is not None
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body now."""
@@ -173,7 +180,7 @@ class Connection(asyncio.Protocol):
         self._deaf = False  # we discard input: a fault was found, or the last request was read
         self._unread = True  # nothing was received so far
         self._paused = False
-        self._choked = False  # the peer reads more slowly than we write
+        self.choked_at: float | None = None  # since when the peer reads more slowly than we write
         self._dispatching = False
         self._task: asyncio.Task[None] | None = None
 
@@ -195,10 +202,14 @@ class Connection(asyncio.Protocol):
             gone.on_disconnect()
 
     def pause_writing(self) -> None:
-        self._choked = True
+        self.choked_at = self.server.now()
+        if self.current is not None and self.current.on_choke is not None:
+            self.current.on_choke()
 
     def resume_writing(self) -> None:
-        self._choked = False
+        self.choked_at = None
+        if self.current is not None and self.current.on_choke is not None:
+            self.current.on_choke()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -389,11 +400,9 @@ class Connection(asyncio.Protocol):
         self.done(request)
 
     def push(self, data: bytes) -> None:
-        """Write a piece of a streamed answer; a peer that lets too much pile up is cut off."""
+        """Write a piece of a streamed answer."""
         assert self.transport is not None
         self.transport.write(data)
-        if self._choked and self.transport.get_write_buffer_size() > self.limits.unread_output_bytes:
-            self.transport.abort()
 
     def done(self, request: Request) -> None:
         """Close what the answer said would close, or go on with the next request."""
@@ -426,8 +435,12 @@ class Connection(asyncio.Protocol):
     # housekeeping, called by the server
 
     def expire(self, now: float) -> None:
-        """Close the connection if it idles, lingers or dribbles beyond its deadline."""
-        if self.current is not None or self.transport is None or now < self.deadline:
+        """Close the connection if it idles, lingers or dribbles beyond its deadline, or reads nothing."""
+        if self.transport is None:
+            return
+        if self.choked_at is not None and now > self.choked_at + self.limits.unread_seconds:
+            self.transport.abort()
+        if self.current is not None or now < self.deadline:
             return
         if self._incoming is not None and not self._deaf:
             self._refuse(408, "the request took too long to arrive")

@@ -2,7 +2,8 @@
 
 A job begins when its request was accepted and ends once: answered, failed, or aborted because the peer left. Tokens
 come from the engine's steps by `emit`; nothing is written before the first of them, so that errors keep their status.
-Writers are pure (they return bytes); the job alone talks to the connection.
+Writers are pure (they return bytes); the job alone talks to the connection. Tokens for a peer that does not keep up are
+held as numbers, not as bytes: the whole answer is known anyway.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +16,14 @@ from pointsman.sim.failures import Refusal
 from pointsman.sim.frames import Frame, encode
 from pointsman.sim.prompts import Prompt
 
+BITE = 256  # tokens that are written at once
+
 
 class Sink(Protocol):
     """Where the pieces of an answer go; safe to use after the peer has gone."""
 
+    @property
+    def choked(self) -> bool: ...
     def write(self, data: bytes, /) -> None: ...
     def end(self, data: bytes = ..., /) -> None: ...
     def abort(self) -> None: ...
@@ -29,6 +34,7 @@ class Asker(Protocol):
 
     headers: dict[bytes, bytes]
     on_disconnect: Callable[[], None] | None
+    on_choke: Callable[[], None] | None
 
     def respond(self, response: Response, /) -> None: ...
     def stream(self, *, headers: bytes = ...) -> Sink: ...
@@ -109,6 +115,8 @@ class Job:
     """A request, its choices, and the connection that waits for them."""
 
     __slots__ = (
+        "_choked",
+        "_held",
         "_open",
         "_stream",
         "choices",
@@ -162,6 +170,8 @@ class Job:
         self.pause: Callable[[Callable[[], None]], object] | None = None  # goes on after a while, before the end
         self._stream: Sink | None = None
         self._open = 0
+        self._choked = False  # the peer reads more slowly than its tokens come
+        self._held: dict[Choice, tuple[int, int]] = {}  # tokens that wait until it has caught up
 
     def add(self, *, prompt: Prompt, answer: Answer) -> Choice:
         """Add a choice."""
@@ -175,24 +185,57 @@ class Job:
         if self.cut_at is not None and choice.index == 0 and end > self.cut_at:
             self.cut()
         choice.cursor = end = min(end, choice.last)
-        data = b""
         if self.streaming and not self.closed:
-            writer = self.writer
-            data = writer.tokens(choice, first, end) if first else writer.begin(choice) + writer.tokens(choice, 0, end)
-        if end == choice.last and self.pause is None:
-            self._conclude(choice, data)
-            return
-        if data:
-            sink = self._open_stream()
-            sink.write(data)
-            choice.sink = sink if self.cut_at is None else None
+            self._send(choice, first, end)
+        elif end == choice.last:
+            self._end(choice)
+
+    def _send(self, choice: Choice, first: int, end: int) -> None:
+        """Write tokens in small pieces, as long as the peer takes them; the rest waits."""
+        sink, writer = self._open_stream(), self.writer
+        while first < end:
+            if self._choked:
+                self._held[choice] = self._held.get(choice, (first,))[0], end
+                return
+            upto = min(first + BITE, end)
+            begun = b"" if first else writer.begin(choice)
+            data = begun + writer.tokens(choice, first, upto)
+            first = upto
+            if upto == choice.last and self.pause is None:
+                self._conclude(choice, data)
+            else:
+                sink.write(data)
         if end == choice.last and self.pause is not None:
+            self._end(choice)
+        elif not self._choked and self.cut_at is None:
+            choice.sink = sink
+
+    def _end(self, choice: Choice) -> None:
+        """Conclude a choice whose tokens are all there, now or when its image is made."""
+        if self.pause is None:
+            self._conclude(choice, b"")
+        else:
             self.pause(lambda: self._conclude(choice, b""))
 
     def _open_stream(self) -> Sink:
         if self._stream is None:
             self._stream = self.request.stream(headers=self.headers)
+            self._choked = self._stream.choked
+            self.request.on_choke = self._choke
         return self._stream
+
+    def _choke(self) -> None:
+        """Hold tokens back while the peer does not keep up; then send what was held."""
+        self._choked = self._open_stream().choked
+        if self._choked:
+            for choice in self.choices:
+                choice.sink = None
+            return
+        held, self._held = self._held, {}
+        for choice, (first, end) in held.items():
+            self._send(choice, first, end)
+        if held and self.closed:
+            self.release()
 
     def _conclude(self, choice: Choice, data: bytes) -> None:
         """End a choice, and the job with its last one."""
@@ -214,7 +257,7 @@ class Job:
 
     def release(self) -> None:
         """Let go of everything once all is said: without cycles the memory is free, and warm, for the next request."""
-        self.request.on_disconnect = None
+        self.request.on_disconnect = self.request.on_choke = None
         for choice in self.choices:
             choice.seq = None
         self.choices = []
@@ -223,6 +266,7 @@ class Job:
     def close(self) -> None:
         """Send nothing more."""
         self.closed = True
+        self._held.clear()
         for choice in self.choices:
             choice.sink = None
 

@@ -83,6 +83,8 @@ class GenerateCall:
         self.finished = False
         self.headers: dict[bytes, bytes] = {}
         self.on_disconnect: Callable[[], None] | None = None
+        self.on_choke: Callable[[], None] | None = None
+        self.choked = False  # the wire keeps its own measure
         self._push: Push = push
         self._asked: list[bytes] | None = []  # what is sent while the request is being taken on
 

@@ -199,20 +199,21 @@ async def test_a_peer_that_leaves_is_noticed(listener: Listener, app: App, path:
         request.respond(Response())  # a late answer harms nobody
 
 
-async def test_a_peer_that_does_not_read_is_cut_off(app: App) -> None:
+async def test_a_peer_that_does_not_read_is_noticed_and_in_the_end_cut_off(app: App) -> None:
     async with Server() as server:
-        limits = Limits(unread_output_bytes=10_000)
-        listener = await server.listen(app, host="127.0.0.1", port=0, limits=limits)
+        listener = await server.listen(app, host="127.0.0.1", port=0, limits=Limits(unread_seconds=0.2))
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1000)
         writer.write(b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n")
         await until(lambda: app.stream)
         assert app.stream is not None
         for _ in range(5000):
-            app.stream.write(b"x" * 10_000)
-            if not app.stream.open:
+            if app.stream.choked:
                 break
+            app.stream.write(b"x" * 10_000)
             await asyncio.sleep(0)
+        assert app.stream.open
         await until(lambda: app.gone)
+        assert not listener.connections()
         writer.close()
 
 

@@ -19,8 +19,11 @@ from pointsman.sim.routes import CONTROLS, GENERATION
 from pointsman.sim.server import serving
 from pointsman.sim.settings import Settings
 
-pytestmark = pytest.mark.xdist_group("sim-fuzz")  # the last test looks at what the others left
 EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "120"))
+pytestmark = [
+    pytest.mark.xdist_group("sim-fuzz"),  # the last test looks at what the others left
+    pytest.mark.timeout(180 + EXAMPLES),  # a second per request is plenty
+]
 schema = schemathesis.openapi.from_dict(json.loads(document()))
 
 

@@ -1,5 +1,6 @@
 """Every route: its shape, and how it refuses."""
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -229,3 +230,32 @@ async def test_a_sequence_larger_than_the_cache_is_refused(connect: Connect) -> 
     answer = await client.post("/v1/completions", json={"prompt": "a " * 100})
     assert answer.status_code == 400 and "KV blocks" in answer.json()["error"]["message"]
     assert await metric(client, "vllm:num_requests_waiting") == 0
+
+
+async def test_a_slow_reader_gets_all_of_a_large_answer_and_costs_little(connect: Connect) -> None:
+    client = await connect(mode="random", max_model_len=4000, max_num_seqs=8)
+    body = {"model": "m", "prompt": "x", "max_tokens": 3000, "ignore_eos": True, "n": 16, "stream": True}
+    async with client.stream("POST", "/v1/completions", json=body) as answer:
+        await asyncio.sleep(0.3)  # everything was made up by now; most of it must not have been written
+        assert await metric(client, "vllm:num_requests_running") == 0
+        seen: dict[int, int] = {}
+        last = ""
+        async for line in answer.aiter_lines():
+            last = line or last
+            if line.startswith("data: {"):
+                (choice,) = json.loads(line[6:])["choices"]
+                seen[choice["index"]] = seen.get(choice["index"], 0) + 1
+    assert last == "data: [DONE]"
+    assert seen == dict.fromkeys(range(16), 3001)
+
+
+async def test_a_slow_reader_that_leaves_is_forgotten(connect: Connect) -> None:
+    client = await connect(mode="random", max_model_len=4000, max_num_seqs=8)
+    body = {"model": "m", "prompt": "x", "max_tokens": 3000, "ignore_eos": True, "n": 16, "stream": True}
+    async with client.stream("POST", "/v1/completions", json=body):
+        assert (await client.get("/load")).json() == {"server_load": 1}
+    for _ in range(100):
+        if (await client.get("/load")).json() == {"server_load": 0}:
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("the job is still there")

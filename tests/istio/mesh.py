@@ -68,7 +68,7 @@ class Mesh:
         self.plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         self.plane.kubectl("create", "namespace", "istio-system")
         self.plane.kubectl("apply", "--server-side", "-f", "-", text=self._configuration())
-        self._spawn(
+        self.spawn(
             "istiod",
             [
                 str(self._istio / "pilot-discovery"),
@@ -109,12 +109,12 @@ class Mesh:
         found = json.loads(self.plane.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
         return [pod for pod in found if pod["status"].get("podIP")]
 
-    def pose(self, gateway: str) -> None:
-        """Start an Envoy in the place of the Gateway's Pod."""
-        (pod,) = until(lambda: self.pods(f"gateway.networking.k8s.io/gateway-name={gateway}"))
+    def pose(self, gateway: str, *, admin_port: int = ADMIN_PORT) -> None:
+        """Start an Envoy in the place of the Gateway's first Pod."""
+        pod, *_ = until(lambda: self.pods(f"gateway.networking.k8s.io/gateway-name={gateway}"))
         path = self._directory / f"{gateway}.json"
-        path.write_text(json.dumps(bootstrap(pod, workload=f"{gateway}-istio")))
-        self._spawn("envoy", [str(self._envoy), "-c", str(path), "--concurrency", "1", "--use-dynamic-base-id"], {})
+        path.write_text(json.dumps(bootstrap(pod, workload=f"{gateway}-istio", admin_port=admin_port)))
+        self.spawn("envoy", [str(self._envoy), "-c", str(path), "--concurrency", "1", "--use-dynamic-base-id"], {})
 
     def stop(self) -> None:
         """End what was started, the last first."""
@@ -141,7 +141,7 @@ class Mesh:
         environment = {**os.environ, "HOME": str(self._directory)}
         return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=60).stdout
 
-    def _spawn(self, name: str, command: list[str], extra: dict[str, str]) -> None:
+    def spawn(self, name: str, command: list[str], extra: dict[str, str]) -> None:
         with (self._directory / f"{name}.log").open("ab") as log:
             environment = {"HOME": str(self._directory), "PATH": os.environ["PATH"], **extra}
             process = subprocess.Popen(
@@ -150,7 +150,7 @@ class Mesh:
         self._processes.append(process)
 
 
-def bootstrap(pod: dict[str, Any], *, workload: str) -> dict[str, Any]:
+def bootstrap(pod: dict[str, Any], *, workload: str, admin_port: int) -> dict[str, Any]:
     """Return the bootstrap with which an Envoy asks istiod for the configuration of this Pod."""
     address, metadata = pod["status"]["podIP"], pod["metadata"]
     ads = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
@@ -185,7 +185,7 @@ def bootstrap(pod: dict[str, Any], *, workload: str) -> dict[str, Any]:
                 "INTERCEPTION_MODE": "NONE",
             },
         },
-        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": ADMIN_PORT}}},
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": admin_port}}},
         "dynamic_resources": {
             "lds_config": ads,
             "cds_config": ads,

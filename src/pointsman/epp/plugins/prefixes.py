@@ -1,16 +1,5 @@
-"""Who probably has which prompt prefix cached: remembered from our own picks, one bounded memory per endpoint.
+"""How much of a prompt each endpoint probably has cached: remembered from our own picks."""
 
-Prompts come as chains of block hashes, each of which stands for the whole prompt up to its block. Every endpoint has
-its own LRU of hashes, and `owners` maps a hash to the set of endpoints that have it, as the bits of one integer.
-
-The invariant that makes a match cheap: **an endpoint that has a block has all blocks before it.** A chain is noted from
-its end to its beginning, so a block is always younger than its successors, and the LRU drops successors first (as
-vLLM frees blocks). So owners only ever shrink along a chain, every match is contiguous, and where a set of endpoints
-ends is found by bisection instead of by walking thousands of blocks. It also means that matching "any" block, as the
-Go picker does, gives the same result.
-"""
-
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -26,95 +15,12 @@ from pointsman.epp.plugins.api import (
     PrefixMatches,
     Results,
 )
+from pointsman.epp.plugins.prefix_index import PrefixIndex
 from pointsman.epp.request import Needs, Request
 from pointsman.epp.view import CacheConfig, EndpointView
 
 _LEAST_BLOCK_TOKENS = 64
 _GONE_SECONDS = 120.0
-
-
-class PrefixIndex:
-    """The memory: which endpoint has which blocks."""
-
-    def __init__(self) -> None:
-        self._owners: dict[int, int] = {}
-        self._memories: dict[str, OrderedDict[int, None]] = {}  # by target, oldest block first
-        self._bits: dict[str, int] = {}
-        self._slots: dict[int, str] = {}  # which target a bit stands for
-        self._free: list[int] = []
-
-    def __len__(self) -> int:
-        """The number of blocks over all endpoints."""
-        return sum(map(len, self._memories.values()))
-
-    @property
-    def targets(self) -> frozenset[str]:
-        """The endpoints that have something."""
-        return frozenset(self._memories)
-
-    def add(self, target: str, blocks: Sequence[int], *, capacity: int) -> None:
-        """Note that an endpoint has, or is about to have, a chain."""
-        memory = self._memories.get(target)
-        if memory is None:
-            memory = self._memories[target] = OrderedDict()
-            slot = self._free.pop() if self._free else len(self._bits)
-            self._bits[target] = 1 << slot
-            self._slots[slot] = target
-        owners, bit = self._owners, self._bits[target]
-        for block in reversed(blocks[:capacity]):
-            if block in memory:
-                memory.move_to_end(block)
-            else:
-                memory[block] = None
-                owners[block] = owners.get(block, 0) | bit
-        while len(memory) > capacity:
-            self._disown(memory.popitem(last=False)[0], bit)
-
-    def _disown(self, block: int, bit: int) -> None:
-        left = self._owners[block] & ~bit
-        if left:
-            self._owners[block] = left
-        else:
-            del self._owners[block]
-
-    def forget(self, target: str) -> None:
-        """Drop all that belongs to an endpoint."""
-        memory = self._memories.pop(target, None)
-        if memory is not None:
-            bit = self._bits.pop(target)
-            slot = bit.bit_length() - 1
-            self._free.append(slot)
-            del self._slots[slot]
-            for block in memory:
-                self._disown(block, bit)
-
-    def match(self, blocks: Sequence[int]) -> dict[str, int]:
-        """Return for each endpoint that has the chain's beginning how many of its blocks it has."""
-        owners = self._owners
-        alive = owners.get(blocks[0], 0) if blocks else 0
-        found: dict[str, int] = {}
-        count = 0
-        while alive:
-            count = self._last_of(blocks, alive, low=count) + 1
-            rest = alive & owners.get(blocks[count], 0) if count < len(blocks) else 0
-            ended = alive & ~rest
-            while ended:
-                lowest = ended & -ended
-                found[self._slots[lowest.bit_length() - 1]] = count
-                ended ^= lowest
-            alive = rest
-        return found
-
-    def _last_of(self, blocks: Sequence[int], alive: int, *, low: int) -> int:
-        """Return the last block that everyone in `alive` has; they all have the one at `low`."""
-        owners, high = self._owners, len(blocks)
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if owners.get(blocks[middle], 0) & alive == alive:
-                low = middle
-            else:
-                high = middle
-        return low
 
 
 class ApproxPrefixParameters(Parameters):

@@ -9,6 +9,8 @@ import grpc
 import httpx
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tests.sim.simulator import Simulator, Start
 
 from pointsman.sim import tokens
@@ -188,3 +190,47 @@ def test_a_call_can_be_aborted_by_id_or_by_leaving(start: Start) -> None:
         assert time.monotonic() < limit
         time.sleep(0.02)
     client.channel.close()
+
+
+def test_a_client_that_knows_nothing_learns_the_service_by_reflection(client: Client) -> None:
+    database = ProtoReflectionDescriptorDatabase(client.channel)
+    names = ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"]
+    assert list(database.get_services()) == [*names, "vllm.grpc.engine.VllmEngine"]
+    pool = descriptor_pool.DescriptorPool(database)
+    service = pool.FindServiceByName("vllm.grpc.engine.VllmEngine")
+    method = service.methods_by_name["Generate"]
+    assert (method.client_streaming, method.server_streaming) == (False, True)
+    sampling = pool.FindMessageTypeByName("vllm.grpc.engine.SamplingParams")
+    ask, answer = (
+        message_factory.GetMessageClass(method.input_type),
+        message_factory.GetMessageClass(method.output_type),
+    )
+    chosen = message_factory.GetMessageClass(sampling)(max_tokens=2, logit_bias={5: 0.5}, json_object=True)
+    assert chosen.WhichOneof("constraint") == "json_object" and not chosen.HasField("temperature")
+    call: Any = client.channel.unary_stream(
+        f"/{service.full_name}/Generate", lambda m: m.SerializeToString(), answer.FromString
+    )
+    (whole,) = call(ask(text="a b", sampling_params=chosen), timeout=10)
+    assert whole.complete.finish_reason == "length"
+    assert list(whole.complete.output_ids) == tokens.encode("a b")
+    assert pool.FindServiceByName(names[0]).methods[0].client_streaming
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection_answers_what_it_does_not_know_with_an_error(client: Client, version: str) -> None:
+    call: Any = client.channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        lambda m: m.SerializeToString(),
+        reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    asked = [
+        reflection_pb2.ServerReflectionRequest(host="h", file_containing_symbol="no.Such"),
+        reflection_pb2.ServerReflectionRequest(file_by_filename="none.proto"),
+        reflection_pb2.ServerReflectionRequest(all_extension_numbers_of_type="vllm.grpc.engine.AbortRequest"),
+        reflection_pb2.ServerReflectionRequest(),
+    ]
+    first, second, third, fourth = call(iter(asked), timeout=10)
+    assert (first.valid_host, first.original_request, first.error_response.error_code) == ("h", asked[0], 5)
+    assert second.error_response.error_code == 5
+    assert not third.all_extension_numbers_response.extension_number
+    assert fourth.error_response.error_code == 12

@@ -2,34 +2,23 @@
 
 from typing import Any
 
-from pointsman.sim import tokens
 from pointsman.sim.frames import encode, event
-from pointsman.sim.jobs import Choice, Job
+from pointsman.sim.jobs import Choice
 from pointsman.sim.openai import CompletionWriter
-
-
-def ids_of(choice: Choice) -> list[int]:
-    """Return the answer as token ids."""
-    return list(choice.answer.ids) or [tokens.identify(piece) for piece in choice.answer.pieces]
 
 
 class GenerateWriter(CompletionWriter):
     """Writes token ids."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self._ids: dict[int, list[int]] = {}
-
     def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None, **more: Any) -> bytes:
         shown = {"usage": usage} if usage else {}
         return event({"request_id": self.job.id, "choices": choices, **shown, **more})
 
-    def begin(self, choice: Choice) -> bytes:
-        self._ids[choice.index] = ids_of(choice)
+    def begin(self, _choice: Choice) -> bytes:
         return b""
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
-        ids, last = self._ids[choice.index], choice.last - 1
+        ids, last = choice.ids, choice.last - 1
         return b"".join(
             self._chunk(
                 [
@@ -49,7 +38,7 @@ class GenerateWriter(CompletionWriter):
     def whole(self) -> bytes:
         job = self.job
         choices = [
-            {"index": choice.index, "finish_reason": choice.finish_reason, "token_ids": ids_of(choice)}
+            {"index": choice.index, "finish_reason": choice.finish_reason, "token_ids": choice.ids}
             for choice in job.choices
         ]
         body: dict[str, Any] = {"choices": choices, "request_id": job.id}

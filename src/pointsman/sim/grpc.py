@@ -46,8 +46,8 @@ class Adapted:
             raise Failure(STATUSES.get(refusal.status, Status.INTERNAL), str(refusal)) from None
 
     def half_closed(self) -> bool:
-        """Go on until the call is finished: its one request says nothing about when the answers end."""
-        return True
+        """Ask the call whether it goes on."""
+        return self._call.half_closed()
 
     def closed(self) -> None:
         """Pass it on."""

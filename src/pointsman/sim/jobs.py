@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pointsman.core.http import Response
+from pointsman.sim import tokens
 from pointsman.sim.answers import Answer
 from pointsman.sim.engine import Seq
 from pointsman.sim.failures import Refusal
@@ -44,7 +45,7 @@ class Choice:
     """One sequence of a job: what it will say, and how much of that was sent."""
 
     __slots__ = (
-        "answer", "calls", "cursor", "finish_reason", "frame", "index", "job", "last", "prompt", "seq", "sink",
+        "_ids", "answer", "calls", "cursor", "finish_reason", "frame", "index", "job", "last", "prompt", "seq", "sink",
     )  # fmt: skip
 
     def __init__(self, job: "Job", *, index: int, prompt: Prompt, answer: Answer) -> None:
@@ -57,6 +58,7 @@ class Choice:
         self.finish_reason = answer.finish_reason
         self.calls: Sequence[Any] = ()  # tool calls, where the answer is made of them
         self.seq: Seq | None = None
+        self._ids: Sequence[int] = ()
         self.frame: Frame | None = None  # set by the writer where tokens differ in nothing but their text
         self.sink: Sink | None = None  # set by the job while nothing but tokens can follow
 
@@ -76,6 +78,13 @@ class Choice:
     def text(self) -> str:
         """The whole answer."""
         return "".join(self.answer.pieces)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The whole answer as token ids."""
+        if not self._ids:
+            self._ids = self.answer.ids or [tokens.identify(piece) for piece in self.answer.pieces]
+        return self._ids
 
     @property
     def cached_tokens(self) -> int:

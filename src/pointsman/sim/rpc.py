@@ -1,8 +1,8 @@
 """vLLM's gRPC service `vllm.grpc.engine.VllmEngine`, without a wire: messages in, messages out.
 
-A call takes one request message; what it sends later goes through the `push` that it was opened with, and `finished`
-says when that was all. `grpc` brings HTTP/2 and gRPC framing and turns a `Refusal` into a status. Generation takes the
-same path as every HTTP route.
+A call takes one request message (reflection takes many); what it sends later goes through the `push` that it was opened
+with, and `finished` says when that was all. `grpc` brings HTTP/2 and gRPC framing and turns a `Refusal` into a status.
+Generation takes the same path as every HTTP route.
 """
 
 import struct
@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pointsman.core.http import Response
-from pointsman.sim import intake
+from pointsman.sim import intake, reflection
 from pointsman.sim.controls import vector
 from pointsman.sim.failures import Refusal
-from pointsman.sim.generate import ids_of
 from pointsman.sim.jobs import Choice, Job
 from pointsman.sim.plans import Plan
 from pointsman.sim.pod import Pod
@@ -34,6 +33,10 @@ class Call(Protocol):
         """Take the request and return what can be said at once."""
         ...
 
+    def half_closed(self) -> bool:
+        """The client has said all; return whether the call goes on all the same."""
+        ...
+
     def closed(self) -> None:
         """The stream has ended, however."""
         ...
@@ -52,7 +55,7 @@ class GrpcWriter:
         return b""
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
-        ids = ids_of(choice)
+        ids = choice.ids
         counts = ((2, choice.prompt.count), (3, 1), (4, choice.cached_tokens))
         chunks = [encode((1, encode((1, [ids[i]]), *counts))) for i in range(first, min(end, len(ids)))]
         return b"".join(_LENGTH.pack(len(chunk)) + chunk for chunk in chunks)
@@ -67,7 +70,7 @@ class GrpcWriter:
         return self._complete(self.job.choices[0], ids=(), reason="abort")
 
     def whole(self) -> bytes:
-        return b"".join(self._complete(c, ids=ids_of(c), reason=c.finish_reason) for c in self.job.choices)
+        return b"".join(self._complete(c, ids=c.ids, reason=c.finish_reason) for c in self.job.choices)
 
     def _complete(self, choice: Choice, *, ids: Sequence[int], reason: str) -> bytes:
         counts = ((3, choice.prompt.count), (4, choice.cursor), (5, choice.cached_tokens))
@@ -99,6 +102,10 @@ class GenerateCall:
         intake.accept(self.pod, plan, request=self, request_id=request_id or self.pod.next_id(), headers=b"")
         sent, self._asked = self._asked or [], None
         return sent
+
+    def half_closed(self) -> bool:
+        """Go on until all is generated: the one request says nothing about when the answers end."""
+        return True
 
     def closed(self) -> None:
         """Abort the generation if the client has left before its end."""
@@ -215,6 +222,10 @@ class UnaryCall:
         self.finished = True
         return (reply,)
 
+    def half_closed(self) -> bool:
+        """Go on: a request is still to come, or the answer is given."""
+        return True
+
     def closed(self) -> None:
         """Hold nothing."""
 
@@ -271,4 +282,7 @@ def methods(pod: Pod) -> dict[str, Callable[[Push], Call]]:
 
     found: dict[str, Callable[[Push], Call]] = {SERVICE + name: unary(answer) for name, answer in UNARY.items()}
     found[SERVICE + "Generate"] = lambda push: GenerateCall(pod, push)
+    for version in reflection.VERSIONS:
+        path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+        found[path] = lambda _push: reflection.ReflectionCall()
     return found

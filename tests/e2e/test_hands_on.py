@@ -19,7 +19,7 @@ def blocks(page: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(cluster: Cluster) -> dict[str, str]:
+def told(cluster: Cluster, named: None) -> dict[str, str]:
     """Run the page and return what each block printed, by the block's text."""
     written = blocks(PAGE)
     script = "".join(f"echo '{MARK}'\n{block}" for block in written)

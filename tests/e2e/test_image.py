@@ -1,11 +1,12 @@
 """The one image in every role, under every name that resources give it."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from tests.e2e.cluster import Cluster, until
-from tools.node.ours import NAMES
+from tools.node.ours import IMAGE, NAMES, ROOT
 
 
 def container(image: str, **more: Any) -> dict[str, Any]:
@@ -29,9 +30,15 @@ def run(cluster: Cluster, namespace: str, container: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_is_our_image(cluster: Cluster, namespace: str, name: str) -> None:
+def test_every_name_is_our_image(cluster: Cluster, named: None, namespace: str, name: str) -> None:
     ours = container(name, env=[{"name": "POINTSMAN_COMMAND", "value": "sim"}], args=["--help"])
     assert "--max-num-seqs" in run(cluster, namespace, ours)
+
+
+def test_the_samples_name_nothing_else() -> None:
+    text = "".join(path.read_text() for path in (ROOT / "config" / "samples").glob("*.yaml"))
+    assert set(re.findall(r"image: (\S+)", text)) <= set(NAMES)
+    assert re.findall(r"image: (\S+)", (ROOT / "config" / "manager" / "manager.yaml").read_text()) == [IMAGE]
 
 
 def test_a_gateway_finds_envoy_and_what_its_hooks_need(cluster: Cluster, namespace: str) -> None:

@@ -1,5 +1,6 @@
 """Find out what the cluster can do: from the caches for what comes and goes, from the server once for what does not."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +9,12 @@ import msgspec
 from pointsman.core.logs import get_logger
 from pointsman.kube import Client, Kind, View
 from pointsman.kube.conditions import truth_of
-from pointsman.kube.errors import ApiError
+from pointsman.kube.errors import ApiError, Unreachable
 from pointsman.operator.kinds import DESTINATION_RULE, GATEWAY, GATEWAY_CLASS, HTTP_ROUTE, INFERENCE_POOL
 from pointsman.render.facts import Facts
 
 log = get_logger(__name__)
+_AWAY = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +35,17 @@ async def ask(client: Client) -> Server:
 
 
 async def _read(client: Client, path: str) -> dict[str, Any]:
-    try:
-        document: dict[str, Any] = msgspec.json.decode(await client.request("GET", path))
-    except ApiError as error:  # some clusters hide it; then it is taken to be recent and plain
-        log.warning("cannot ask the server about itself", path=path, why=str(error))
-        return {}
-    return document
+    while True:
+        try:
+            document: dict[str, Any] = msgspec.json.decode(await client.request("GET", path))
+        except ApiError as error:  # some clusters hide it; then it is taken to be recent and plain
+            log.warning("cannot ask the server about itself", path=path, why=str(error))
+            return {}
+        except Unreachable as error:  # nothing can be done without it, and it will come
+            log.warning("waiting for the server", why=str(error))
+            await asyncio.sleep(_AWAY)
+        else:
+            return document
 
 
 class Sight:

@@ -56,11 +56,6 @@ def look(stack: Stack, observed: Observed) -> Findings:
     )
 
 
-def failed(reason: str, message: str, *, also: Iterable[Condition] = ()) -> tuple[Condition, ...]:
-    """Return the conditions of a stack that could not be made."""
-    return (Condition("Ready", "False", reason, message), *also)
-
-
 def _ready(parts: Sequence[Condition]) -> Condition:
     missing = [part for part in parts if part.status != "True"]
     if not missing:

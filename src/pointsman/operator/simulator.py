@@ -10,11 +10,13 @@ order was asked for, and a write would bring it back.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
+from pointsman.core.errors import PointsmanError
 from pointsman.kube import (
     Condition,
     Conflict,
@@ -36,7 +38,7 @@ from pointsman.kube import (
 from pointsman.kube.errors import ApiError, Forbidden, Invalid
 from pointsman.kube.store import Entry
 from pointsman.operator.facts import Server, Sight
-from pointsman.operator.findings import Observed, failed, look
+from pointsman.operator.findings import Findings, Observed, look
 from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, OWNERSHIP, POD
 from pointsman.render.names import STACK
 from pointsman.render.stack import Stack, stack
@@ -44,6 +46,15 @@ from pointsman.render.stack import Stack, stack
 PAUSE = 0.25
 WORKERS = 16
 _LOOK_AGAIN = 15.0  # whether a name that was taken is free: no event of ours would tell
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a stack could not be made what it should be: for people, and for the queue."""
+
+    reason: str
+    message: str
+    error: PointsmanError
 
 
 class Simulators:
@@ -81,8 +92,11 @@ class Simulators:
         if "deletionTimestamp" in live["metadata"]:
             return None
         rendered = stack(await self._parse(live), self._sight.facts(view, self._server()))
-        await self._converge(live, rendered)
-        return await self._report(live, rendered, view)
+        trouble = await self._converge(live, rendered)
+        again = await self._report(live, look(rendered, self._observe(live, view)), trouble)
+        if trouble is not None:
+            raise trouble.error
+        return again
 
     async def _parse(self, live: Object) -> SimulatorDeployment:
         """Read the resource; the server checked it, but perhaps against an older definition."""
@@ -92,38 +106,26 @@ class Simulators:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             message = f"{field}: {first['msg']}: apply the current definition (config/crd) and correct the field"
-            await self._fail(live, "InvalidSpec", message)
+            await self._write(live, {}, [Condition("Ready", "False", "InvalidSpec", message)])
             raise Terminal(message) from None
 
-    async def _converge(self, live: Object, rendered: Stack) -> None:
+    async def _converge(self, live: Object, rendered: Stack) -> Trouble | None:
         owner = owner_of(SIMULATOR_DEPLOYMENT, live)
         kinds = [kind for kind in MADE if self._runtime.view.state(kind) != "absent"]
         try:
             await self._runtime.applier.converge(owner, rendered.objects, kinds=kinds)
-        except Conflict as conflict:
-            message = f"{conflict}; or set spec.nameSuffix"
-            also = [Condition("Conflict", "True", "NameTaken", message)]
-            await self._fail(live, "Conflict", message, also=also)
-            raise Retry(message, delay=_LOOK_AGAIN) from None
-        except Forbidden as error:
-            await self._fail(live, "Forbidden", f"{error}: grant it (config/rbac), or raise the quota")
-            raise Retry(str(error)) from None
-        except Invalid as error:
-            await self._fail(live, "Refused", f"the API server refused an object of the stack: {error}")
-            raise Retry(str(error)) from None
-        except ApiError as error:
-            await self._fail(live, "ApiError", str(error))
-            raise
+        except (Conflict, ApiError) as error:
+            trouble = _judge(error)
+            self._runtime.events.record(live, reason=trouble.reason, message=trouble.message, severity="Warning")
+            return trouble
+        return None
 
-    async def _report(self, live: Object, rendered: Stack, view: View) -> Result | None:
-        """Write the status; soon, if the last one is not old enough: numbers come in bursts."""
-        found = look(rendered, self._observe(live, view))
+    async def _report(self, live: Object, found: Findings, trouble: Trouble | None) -> Result | None:
+        """Write the status; soon, if the last one is not old enough: numbers come in bursts, trouble does not wait."""
         key, now = Key(live["metadata"]["namespace"], live["metadata"]["name"]), asyncio.get_running_loop().time()
         since = now - self._told.get(key, float("-inf"))
-        if since < PAUSE:
+        if since < PAUSE and trouble is None:
             return Result(again=PAUSE - since)
-        blind = [str(kind) for kind in (*MADE, GATEWAY_CLASS, POD) if view.state(kind) == "forbidden"]
-        extra = [_blindness(blind)] if blind else []
         status = {
             "replicas": found.replicas,
             "readyReplicas": found.ready_replicas,
@@ -131,9 +133,17 @@ class Simulators:
             "endpoints": list(found.endpoints),
             **({"gatewayURL": found.gateway_url} if found.gateway_url else {}),
         }
-        if await self._write(live, status, [*found.conditions, *extra]):
+        if await self._write(live, status, [*_amended(found.conditions, trouble), *self._blindness()]):
             self._told[key] = now
         return None
+
+    def _blindness(self) -> list[Condition]:
+        """Say what may not be read: it is left out, and nobody would know why."""
+        kinds = [str(kind) for kind in (*MADE, GATEWAY_CLASS, POD) if self._runtime.view.state(kind) == "forbidden"]
+        message = (
+            f"the operator may not read {', '.join(kinds)}; what depends on it is left out: grant it (config/rbac)"
+        )
+        return [Condition("ClusterAccess", "False", "Forbidden", message)] if kinds else []
 
     def _observe(self, live: Object, view: View) -> Observed:
         uid, namespace = live["metadata"]["uid"], live["metadata"]["namespace"]
@@ -143,15 +153,6 @@ class Simulators:
 
         pods = view.find(POD, STACK, f"{namespace}/{live['metadata']['name']}")
         return Observed(deployments=ours(DEPLOYMENT), gateways=ours(GATEWAY), pods=[item.read() for item in pods])
-
-    async def _fail(self, live: Object, reason: str, message: str, *, also: Iterable[Condition] = ()) -> None:
-        """Say what went wrong, where people look: in the status and as an Event. The numbers stay as they were."""
-        known = live.get("status", {})
-        numbers = ("replicas", "readyReplicas", "selector", "endpoints", "gatewayURL")
-        await self._write(
-            live, {name: known[name] for name in numbers if name in known}, failed(reason, message, also=also)
-        )
-        self._runtime.events.record(live, reason=reason, message=message, severity="Warning")
 
     async def _write(self, live: Object, status: Mapping[str, Any], found: Iterable[Condition]) -> bool:
         findings = list(found)
@@ -176,6 +177,24 @@ def _everyone(_: Entry, view: View) -> Iterable[Key]:
     return [item.key for item in view.entries(SIMULATOR_DEPLOYMENT)]
 
 
-def _blindness(kinds: list[str]) -> Condition:
-    message = f"the operator may not read {', '.join(kinds)}, so what depends on it is left out: grant it (config/rbac)"
-    return Condition("ClusterAccess", "False", "Forbidden", message)
+def _judge(error: Conflict | ApiError) -> Trouble:
+    """Return what a refusal means for people and for the queue."""
+    if isinstance(error, Conflict):
+        message = f"{error}; or set spec.nameSuffix"
+        return Trouble("Conflict", message, Retry(message, delay=_LOOK_AGAIN))
+    if isinstance(error, Forbidden):
+        return Trouble("Forbidden", f"{error}: grant it (config/rbac), or raise the quota", Retry(str(error)))
+    if isinstance(error, Invalid):
+        return Trouble("Refused", f"the API server refused an object of the stack: {error}", Retry(str(error)))
+    return Trouble("ApiError", str(error), error)
+
+
+def _amended(conditions: Iterable[Condition], trouble: Trouble | None) -> list[Condition]:
+    """Return the conditions as they are with the trouble: whatever runs, this is not what was asked for."""
+    if trouble is None:
+        return list(conditions)
+    ready = Condition("Ready", "False", trouble.reason, trouble.message)
+    amended = [ready if found.type == "Ready" else found for found in conditions]
+    if trouble.reason == "Conflict":
+        amended.append(Condition("Conflict", "True", "NameTaken", trouble.message))
+    return amended

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.render.stacks import MESH, ON, STAGES, STANDARD, rendered
 
 from pointsman.kube import Object
-from pointsman.operator.findings import Findings, Observed, failed, look
+from pointsman.operator.findings import Findings, Observed, look
 from pointsman.render.stack import Stack
 
 SIMULATORS = "ms-sim-llm-sim-decode"
@@ -268,8 +268,3 @@ def test_what_rendering_had_to_say_is_a_condition() -> None:
     found = observe(rendered(loadBalancing=ON))
     assert said(found, "LoadBalancing")[:2] == ("False", "IstioMissing")
     assert found.ready  # nothing of it keeps a request from being served
-
-
-def test_a_stack_that_could_not_be_made() -> None:
-    (ready,) = failed("Forbidden", "no")
-    assert (ready.type, ready.status, ready.reason, ready.message) == ("Ready", "False", "Forbidden", "no")

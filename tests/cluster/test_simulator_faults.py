@@ -170,7 +170,8 @@ async def visitor_without(
     for kind in ALL:
         verbs = ["*"] if kind not in (reads, writes) else [] if kind == reads else reading
         if verbs:
-            rules.append({"apiGroups": [kind.group], "resources": [kind.plural, f"{kind.plural}/status"], "verbs": verbs})
+            resources = [kind.plural, f"{kind.plural}/status"]
+            rules.append({"apiGroups": [kind.group], "resources": resources, "verbs": verbs})
     rules += [{**every, "apiGroups": ["apiextensions.k8s.io"]}, {"nonResourceURLs": ["*"], "verbs": ["get"]}]
     await client.create(CLUSTER_ROLE, {"metadata": {"name": name}, "rules": rules})
     reference = {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": name}

@@ -98,11 +98,12 @@ class Row:
 class Stage:
     """Everything that runs during the comparison."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, replicas: int = REPLICAS, page: str = _METRICS) -> None:
         self._folder = folder
+        self._page = page
         self._envoy = str(envoy.find(os.environ, say=print))
         self.parts: list[Part] = []
-        self.servers = [here() for _ in range(REPLICAS)]
+        self.servers = [here() for _ in range(replicas)]
         (folder / "tls").mkdir()
         certificate, key = self_signed()
         (folder / "tls/tls.crt").write_bytes(certificate)
@@ -126,7 +127,10 @@ class Stage:
     def _model_servers(self) -> dict[str, Any]:
         gateway = Gateway(listen=here(), admin=here(), pickers=(), pool=FilePool(""))
         paths = [
-            {"match": {"prefix": "/metrics"}, "direct_response": {"status": 200, "body": {"inline_string": _METRICS}}},
+            {
+                "match": {"prefix": "/metrics"},
+                "direct_response": {"status": 200, "body": {"inline_string": self._page}},
+            },
             {
                 "match": {"prefix": "/"},
                 "direct_response": {"status": 200, "body": {"inline_string": '{"choices": []}'}},
@@ -137,7 +141,7 @@ class Stage:
                 gateway,
                 name=f"server-{number}",
                 where={"address": socket_address(address)},
-                routes=routes("all", paths=paths),
+                routes=routes("all", paths=paths) | {"max_direct_response_body_size_bytes": 1 << 20},
                 filters=[router()],
             )
             for number, address in enumerate(self.servers)
@@ -213,6 +217,8 @@ def measure(url: str, *, proxy: Part, picker: Part | None, script: Path, seconds
     before = proxy.cpu(), picker.cpu() if picker else 0.0
     load = wrk.run(url, script=script, seconds=seconds, connections=connections)
     spent = proxy.cpu() - before[0], (picker.cpu() if picker else 0.0) - before[1]
+    if not load.requests:
+        raise SystemExit(f"bench: no request to {url} was answered within {seconds:g} s: is the machine that busy?")
     return Row(
         rate=load.requests / load.seconds,
         p50=load.p50,

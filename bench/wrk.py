@@ -19,12 +19,27 @@ function request()
   at = at %% #requests + 1
   return requests[at]
 end
-function done(summary, latency)
+%sfunction done(summary, latency)
   local e = summary.errors
   io.write(string.format('\\nRESULT {"requests": %%d, "seconds": %%f, "p50": %%f, "p99": %%f, "errors": %%d}\\n',
     summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
     e.connect + e.read + e.write + e.status + e.timeout))
 end
+"""
+
+# No two prompts are alike: each begins with a number of its own.
+_DISTINCT = """
+local number, run = 0, os.time()
+function request()
+  number = number + 1
+  local body = bodies[1]:gsub("0000", string.format("%08x%08x", run, number), 1)
+  return wrk.format("POST", "/v1/completions", {["Content-Type"] = "application/json"}, body)
+end
+"""
+
+# Each connection rests between two requests.
+_DELAY = """
+function delay() return %d end
 """
 
 
@@ -43,17 +58,21 @@ def is_there() -> bool:
     return shutil.which("wrk") is not None
 
 
-def write_script(folder: Path, *, size: int, prompts: int = 32) -> Path:
-    """Write a wrk script that sends different prompts of this size in turn."""
+def write_script(folder: Path, *, size: int, prompts: int = 32, distinct: bool = False, delay: int = 0) -> Path:
+    """Write a wrk script that sends different prompts of this size in turn; never the same again when `distinct`.
+
+    With a `delay` each connection waits that many milliseconds before it sends.
+    """
     bodies = folder / f"bodies-{size}"
     filler = "The points are set before the train arrives. " * (size // 45 + 1)
     lines = []
     for number in range(prompts):
-        empty = json.dumps({"model": "bench", "max_tokens": 1, "prompt": f"{number:04} "})
+        empty = json.dumps({"model": "bench", "max_tokens": 1, "prompt": f"{'0000' if distinct else f'{number:04}'} "})
         lines.append(empty[:-2] + filler[: size - len(empty)] + empty[-2:])
     bodies.write_text("\n".join(lines))
-    script = folder / f"post-{size}.lua"
-    script.write_text(_SCRIPT % bodies)
+    script = folder / f"post-{size}-{delay}.lua"
+    extra = (_DISTINCT if distinct else "") + (_DELAY % delay if delay else "")
+    script.write_text(_SCRIPT % (bodies, extra))
     return script
 
 

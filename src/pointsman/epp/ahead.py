@@ -19,7 +19,7 @@ from pointsman.wire.protobuf import Data
 # Named are the texts of all APIs, and what the chain begins with.
 _KEY = re.compile(rb'"(model|prompt|role|content|text|input|instructions|system)"[ \t\r\n]*:[ \t\r\n]*"')
 _LONGEST_KEY = 40  # with some white space
-_HIGH_HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_HIGH_HALF = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 _decode = msgspec.json.Decoder(str).decode
 
 
@@ -41,14 +41,20 @@ class Ahead:
         """Take the next part of the body."""
         if self._limit and self._size >= self._limit:
             return
-        data = b"".join((self._rest, chunk))
+        data = b"".join((self._rest, chunk)) if self._rest else bytes(chunk)
+        self._rest = b""
         at: int | None = 0
         while at is not None:
             at = self._read_text(data, at) if self._key else self._find_text(data, at)
 
     def agrees(self, text: bytes) -> BlockHasher | None:
         """Return what was hashed, when it is the beginning of the prompt."""
-        return self._hasher if text.startswith(b"".join(self._texts)) else None
+        at = 0
+        for part in self._texts:
+            if not text.startswith(part, at):
+                return None
+            at += len(part)
+        return self._hasher
 
     def _find_text(self, data: bytes, at: int) -> int | None:
         found = _KEY.search(data, at)
@@ -110,7 +116,9 @@ def _last_escape(raw: bytes) -> tuple[int, int]:
 def _complete(raw: bytes) -> int:
     """Return how much of a string's beginning can be read: all but an escape that may go on."""
     start, stop = _last_escape(raw)
-    return start if stop > len(raw) or _HIGH_HALF.search(raw) else len(raw)
+    if stop > len(raw) or (stop == len(raw) and _HIGH_HALF.match(raw, start)):
+        return start
+    return len(raw)
 
 
 def _unescaped(raw: bytes) -> bytes:

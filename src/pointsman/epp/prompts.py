@@ -70,13 +70,16 @@ class BlockHasher:
 
     def feed(self, text: bytes) -> None:
         """Take the next piece."""
-        size = self._size
-        if self._rest:
-            text = self._rest + text
-        stop = len(text) - len(text) % size
+        size, rest = self._size, self._rest
+        begin = size - len(rest) if rest else 0  # what the open block lacks
+        if begin > len(text):
+            self._rest = rest + text
+            return
+        stop = len(text) - (len(text) - begin) % size
         self._rest = text[stop:]
         view = memoryview(text)
-        fresh = [xxh64_intdigest(view[at : at + size]) for at in range(0, stop, size)]
+        fresh = [xxh64_intdigest(rest + text[:begin])] if rest else []
+        fresh += [xxh64_intdigest(view[at : at + size]) for at in range(begin, stop, size)]
         if self._seed is not None and fresh:
             self._chain += chained(fresh, self._chain[-1] if self._chain else self._seed)
         self._digests += fresh

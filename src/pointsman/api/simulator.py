@@ -52,11 +52,7 @@ SERVICES = (PICKER, GATEWAY, ISTIO_GATEWAY, f"{STAGE}prefill", f"{STAGE}decode")
 class ServiceConfig(Block):
     """The Service in front of the simulators."""
 
-    name: ServiceName = Field(
-        default="gaie-inference-scheduling-proxy",
-        max_length=58,  # a second Service has this name and -pods
-        description="Name of the Service.",
-    )
+    name: ServiceName = Field(default="gaie-inference-scheduling-proxy", description="Name of the Service.")
     port: Port = Field(default=8200, description="Port of the Service, and of the simulators without stages.")
     type: ServiceType = Field(default="ClusterIP", description="Type of the Service.")
 

@@ -54,11 +54,6 @@ class Names:
         """What Istio calls the Deployment and Service of our Gateway: its name and its class."""
         return f"{self.gateway}-istio"
 
-    @property
-    def pods(self) -> str:
-        """The headless Service, by which a gateway knows the Pods' addresses."""
-        return f"{self.service}-pods"
-
     def labels(self, **more: str) -> dict[str, str]:
         """Return the label that every object has, and more."""
         return {NAME: self.stack, **more}

@@ -88,7 +88,7 @@ def envoy(resource: SimulatorDeployment, serving: Group, *, names: Names, facts:
         pickers=(Address(f"{names.picker}.{where}", 9002),) if has_picker else (),
         picker_tls=False,
         picker_health_port=9003,
-        pool=_pool(spec.load_balancing, Address(f"{names.pods}.{where}", serving.port)),
+        pool=_pool(spec.load_balancing, Address(f"{serving.pods}.{where}", serving.port)),
         failure_mode="FailOpen",
     )
 

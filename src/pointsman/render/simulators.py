@@ -34,6 +34,11 @@ class Group:
     args: tuple[str, ...] = ()
     staged: bool = True
 
+    @property
+    def pods(self) -> str:
+        """The headless Service, by which a gateway knows the Pods' addresses."""
+        return f"{self.name}-pods"
+
     def labels(self) -> dict[str, str]:
         """Return what other systems select these Pods by."""
         return {ROLE: self.role, SERVING: "true"}
@@ -105,7 +110,7 @@ def _front(resource: SimulatorDeployment, serving: Group, *, names: Names) -> Ob
 
 def _headless(serving: Group, *, names: Names) -> Object:
     return objects.service(
-        names.pods,
+        serving.pods,
         names=names,
         labels={},
         selector=serving.selector(names),

@@ -10,7 +10,7 @@ from pointsman.render.names import Names, names_of
 
 
 def every(names: Names) -> set[str]:
-    fixed = {names.simulators, names.picker, names.pool, names.gateway, names.istio_gateway, names.pods}
+    fixed = {names.simulators, names.picker, names.pool, names.gateway, names.istio_gateway}
     return fixed | {names.stage("prefill"), names.stage("decode"), names.service, names.route}
 
 
@@ -23,7 +23,7 @@ def test_the_names_of_the_requirement() -> None:
     assert (names.picker, names.pool) == ("gaie-sim-epp", "gaie-sim")
     assert names.gateway == names.route == "infra-sim-inference-gateway"
     assert names.istio_gateway == "infra-sim-inference-gateway-istio"
-    assert (names.service, names.pods) == ("gaie-inference-scheduling-proxy", "gaie-inference-scheduling-proxy-pods")
+    assert names.service == "gaie-inference-scheduling-proxy"
 
 
 def test_a_suffix_is_on_every_name_that_does_not_have_the_stacks() -> None:
@@ -43,11 +43,11 @@ def test_a_default_that_the_schema_wrote_out_is_still_a_default(service: dict[st
 
 def test_a_name_that_a_person_chose_stays() -> None:
     names = names_of(resource(service={"name": "mine"}, gateway={"routeName": "old"}, nameSuffix="-b"))
-    assert (names.service, names.pods, names.route) == ("mine", "mine-pods", "old")
+    assert (names.service, names.route) == ("mine", "old")
 
 
 def test_the_longest_names_are_names() -> None:
-    spec = {"service": {"name": "s" * 58}, "nameSuffix": "-" + "b" * 11}
+    spec = {"service": {"name": "s" * 63}, "nameSuffix": "-" + "b" * 11}
     assert max(len(name) for name in every(names_of(resource("n" * 40, **spec)))) == 63
 
 

@@ -86,10 +86,11 @@ def test_with_a_picker_the_pick_is_obeyed_and_without_there_is_nobody_to_ask() -
 )
 def test_the_pods_are_found_by_the_headless_service(spec: dict[str, Any], port: int) -> None:
     stack = rendered(**STANDARD, **spec)
-    headless = find(stack.objects, "Service", "gaie-inference-scheduling-proxy-pods")["spec"]
+    (name,) = [one["metadata"]["name"] for one in stack.objects if one["metadata"]["name"].endswith("-pods")]
+    headless = find(stack.objects, "Service", name)["spec"]
     servers = clusters(stack)["model-servers"]
     assert headless["clusterIP"] == "None"
-    assert addressed(servers) == [("gaie-inference-scheduling-proxy-pods.llm-d-sim.svc.cluster.local", port)]
+    assert addressed(servers) == [(f"{name}.llm-d-sim.svc.cluster.local", port)]
     assert servers["type"] == "STRICT_DNS"
     assert [one["targetPort"] for one in headless["ports"]] == [port]
 

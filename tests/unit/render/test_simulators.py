@@ -54,7 +54,7 @@ def test_the_front_has_its_own_port_and_type_in_every_mode() -> None:
 
 
 def test_only_our_own_gateways_need_the_pods_addresses() -> None:
-    headless = f"Service/{FRONT}-pods"
+    headless = "Service/ms-sim-llm-sim-decode-pods"
     assert headless not in named(rendered().objects)
     assert headless in named(rendered(**STANDARD).objects)
 

@@ -40,7 +40,7 @@ def change(pod: Pod, request: Request) -> Response:
     try:
         given = msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:
-        raise Refusal(400, f"The request body is not valid: {error}") from None
+        raise Refusal(400, f"Failed to read and parse request body, {error}") from None
     if not isinstance(given, dict):
         raise Refusal(400, "The request body must be an object of setting names and values")
     try:

@@ -82,6 +82,10 @@ class Responses(Common, kw_only=True):
     include: list[str] | None = None
     top_logprobs: int | None = None
     previous_response_id: str | None = None
+    metadata: Json | None = None
+    parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
 
 
 class Anthropic(Struct, kw_only=True):
@@ -150,7 +154,7 @@ def decode(body: bytes, kind: type[B]) -> B:
     try:
         found: B = decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Refusal(400, f"The request body is not valid: {error}") from None
+        raise Refusal(400, f"Failed to read and parse request body, {error}") from None
     return found
 
 
@@ -162,4 +166,4 @@ def convert(value: Any, kind: type[B], *, where: str) -> B:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise Refusal(400, f"The request body is not valid: {where}: {error}") from None
+        raise Refusal(400, f"Failed to read and parse request body, {where}: {error}") from None

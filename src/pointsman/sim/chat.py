@@ -30,6 +30,8 @@ class ChatWriter(CompletionWriter):
         return self._chunk([{"index": choice.index, "finish_reason": reason, "delta": delta}])
 
     def begin(self, choice: Choice) -> bytes:
+        if choice.finish_reason == "cache_threshold":
+            return b""  # nobody speaks
         if self.logprobs is None and not choice.calls:
             choice.frame = frame(self._delta(choice, {"content": GAP}))
         return self._delta(choice, {"role": "assistant"})
@@ -61,7 +63,7 @@ class ChatWriter(CompletionWriter):
         return b"".join(events)
 
     def finish(self, choice: Choice) -> bytes:
-        if choice.calls or choice.finish_reason == "cache_threshold":
+        if choice.calls:
             return b""
         return self._delta(choice, {}, reason=choice.finish_reason)
 

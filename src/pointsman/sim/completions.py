@@ -52,7 +52,7 @@ class TextWriter(CompletionWriter):
         return self._text(choice, piece, logprobs=shown)
 
     def finish(self, choice: Choice) -> bytes:
-        return b"" if choice.finish_reason == "cache_threshold" else self._text(choice, "", reason=choice.finish_reason)
+        return self._text(choice, "", reason=choice.finish_reason)
 
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:
         shown: dict[str, Any] = {

@@ -46,23 +46,25 @@ def fault(status: int, message: str) -> Response:
     return Refusal(status, message).response()
 
 
-def injected(settings: Settings, *, request_id: str, model: str) -> Refusal | None:
+def injected(settings: Settings, *, request_id: str) -> Refusal | None:
     """Return the failure that this request draws, if any."""
     if not settings.failure_injection_rate:
         return None
     chance = Chance(settings.seed, request_id, "failure")
     if not chance.happens(settings.failure_injection_rate):
         return None
-    return _make(chance.choice(settings.failure_types or FAILURES), model=model, settings=settings)
+    return _make(chance.choice(settings.failure_types or FAILURES), model=settings.model)
 
 
-def _make(kind: str, *, model: str, settings: Settings) -> Refusal:
-    window = settings.max_model_len
+def _make(kind: str, *, model: str) -> Refusal:
+    """Return a failure in the Go simulator's words, which tests of retries and error pages look for."""
+    limit = "in organization org-xxx on requests per min (RPM): Limit 3, Used 3, Requested 1."
+    window = "This model's maximum context length is 4096 tokens. However, your messages resulted in 4500 tokens."
     return {
-        "rate_limit": Refusal(429, f"Rate limit reached for {model}: try again later"),
-        "invalid_api_key": Refusal(401, "Incorrect API key provided"),
-        "context_length": Refusal(400, f"This model's maximum context length is {window} tokens", param="messages"),
-        "server_error": Refusal(503, "The server is overloaded or not ready yet"),
-        "invalid_request": Refusal(400, "Invalid request: a parameter has a wrong value", param="model"),
-        "model_not_found": Refusal(404, f"The model `{model}-nonexistent` does not exist", param="model"),
+        "rate_limit": Refusal(429, f"Rate limit reached for {model} {limit}"),
+        "invalid_api_key": Refusal(401, "Incorrect API key provided."),
+        "context_length": Refusal(400, window, param="messages"),
+        "server_error": Refusal(503, "The server is overloaded or not ready yet."),
+        "invalid_request": Refusal(400, "Invalid request: missing required parameter 'model'.", param="model"),
+        "model_not_found": Refusal(404, f"The model '{model}-nonexistent' does not exist", param="model"),
     }[kind]

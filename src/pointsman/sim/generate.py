@@ -1,5 +1,6 @@
 """The shape of /inference/v1/generate: token ids in, token ids out."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pointsman.sim.frames import encode, event
@@ -18,22 +19,17 @@ class GenerateWriter(CompletionWriter):
         return b""
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
-        ids, last = choice.ids, choice.last - 1
         return b"".join(
-            self._chunk(
-                [
-                    {
-                        "index": choice.index,
-                        "finish_reason": choice.finish_reason if position == last else None,
-                        "token_ids": ids[position : position + 1],
-                    }
-                ]
-            )
-            for position in range(first, end)
+            self._ids(choice, choice.ids[i : i + 1], reason=choice.finish_reason if i == choice.last - 1 else None)
+            for i in range(first, end)
         )
 
-    def finish(self, _choice: Choice) -> bytes:
-        return b""
+    def _ids(self, choice: Choice, ids: Sequence[int], *, reason: str | None) -> bytes:
+        return self._chunk([{"index": choice.index, "finish_reason": reason, "token_ids": ids}])
+
+    def finish(self, choice: Choice) -> bytes:
+        """The reason came with the last token, if there was one."""
+        return b"" if choice.cursor else self._ids(choice, [], reason=choice.finish_reason)
 
     def whole(self) -> bytes:
         job = self.job

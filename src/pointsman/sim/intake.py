@@ -50,13 +50,13 @@ def accept(pod: Pod, plan: Plan, *, request: Asker, request_id: str, headers: by
     Raises Refusal when it cannot be served.
     """
     settings = pod.settings
-    failure = failures.injected(settings, request_id=request_id, model=plan.model or settings.names[0])
+    failure = failures.injected(settings, request_id=request_id)
     if failure is not None:
         raise failure
     shown, lora = resolve(pod, plan.model)
     plans.validate(plan)
     if plan.tools and not settings.skip_tool_validation:
-        tools.check(plan.tools)
+        tools.check(plan.tools, style=plan.tool_style)
     job = Job(
         request,
         id=request_id,
@@ -72,8 +72,13 @@ def accept(pod: Pod, plan: Plan, *, request: Asker, request_id: str, headers: by
     _fill(pod, job, plan)
     job.writer = plan.writer(job)
     if settings.omni and plan.images:
-        _illustrate(pod, job, asked=request.headers.get(b"x-send-image", b"") == b"true")
-    _start(pod, job, plan, forced=request.headers.get(b"x-cache-threshold-finish-reason", b"") == b"true")
+        _illustrate(pod, job, asked=_is_true(request.headers.get(b"x-send-image")))
+    _start(pod, job, plan, forced=_is_true(request.headers.get(b"x-cache-threshold-finish-reason")))
+
+
+def _is_true(value: bytes | None) -> bool:
+    """Read a header as Go reads a truth."""
+    return value in {b"1", b"t", b"T", b"true", b"TRUE", b"True"}
 
 
 def _illustrate(pod: Pod, job: Job, *, asked: bool) -> None:

@@ -18,7 +18,7 @@ from pointsman.sim.generate import GenerateWriter
 from pointsman.sim.jobs import Job, Writer
 from pointsman.sim.messages import MessagesWriter, conversation
 from pointsman.sim.prompts import Prompt, from_field, from_ids, from_messages
-from pointsman.sim.responses import ResponsesWriter, messages_of
+from pointsman.sim.responses import ResponsesWriter, check_format, logprobs_wanted, messages_of
 
 MOST_LOGPROBS = 20
 
@@ -79,12 +79,14 @@ def completion(body: bytes) -> Plan:
 def responses(body: bytes) -> Plan:
     """Read /v1/responses."""
     read = bodies.decode(body, bodies.Responses)
+    check_format(read.text)
     messages, answered = messages_of(read.input, instructions=read.instructions)
     limit = read.max_tokens if read.max_output_tokens is None else read.max_output_tokens
     return Plan(
         **{**_common(read), "n": 1},
         prompts=lambda: [from_messages(messages)],
-        writer=ResponsesWriter,
+        writer=lambda job: ResponsesWriter(job, read=read),
+        logprobs=logprobs_wanted(read) or 0,
         max_tokens=limit,
         tools=read.tools or (),
         tool_choice=read.tool_choice,

@@ -7,9 +7,9 @@ is refused gets vLLM's error body at the status that caused it, before anything 
 from collections.abc import Callable
 
 from pointsman.core.http import Request, Response, header_lines
-from pointsman.core.logs import get_logger
-from pointsman.sim import admin, controls, intake, openapi, plans
+from pointsman.sim import admin, controls, intake, openapi, plans, traffic
 from pointsman.sim.failures import Refusal
+from pointsman.sim.jobs import Asker
 from pointsman.sim.plans import Plan
 from pointsman.sim.pod import Pod
 
@@ -47,8 +47,6 @@ CONTROLS: dict[str, dict[str, Control]] = {
     "/openapi.json": {"GET": openapi.show},
     "/fake_metrics": {"POST": admin.fake_metrics},
 }
-_LOGGED = 512 << 10  # bytes of a body in the log
-_LOG = get_logger(__name__)
 _FREQUENT = frozenset({"/metrics", "/health", "/health/ready"})
 
 
@@ -64,16 +62,22 @@ class Routes:
 
     def __call__(self, request: Request) -> Response | None:
         """Answer a request, or take it on."""
-        if self.pod.settings.log_http:
-            body = request.body[:_LOGGED].decode("utf-8", "replace")
-            _LOG.info("request", method=request.method, path=request.path, body=body)
+        if not self.pod.settings.log_http:
+            return self._answer(request, asker=request)
+        traffic.log_request(request)
+        answer = self._answer(request, asker=traffic.Logged(request))
+        if answer is not None:
+            traffic.log_response(answer)
+        return answer
+
+    def _answer(self, request: Request, *, asker: Asker) -> Response | None:
         reader = GENERATION.get(request.path)
         if reader is None:
             return self._control(request)
         if request.method != "POST":
             return _wrong_method(request, "POST")
         try:
-            self._generate(request, reader)
+            self._generate(request, reader, asker=asker)
         except Refusal as refusal:
             return refusal.response(self.identity)
         return None
@@ -96,7 +100,7 @@ class Routes:
             return answer
         return Response(answer.status, answer.body, answer.content_type, answer.headers + self.identity)
 
-    def _generate(self, request: Request, reader: Reader) -> None:
+    def _generate(self, request: Request, reader: Reader, *, asker: Asker) -> None:
         pod = self.pod
         if pod.stopping:
             raise Refusal(503, "server is shutting down")
@@ -108,7 +112,7 @@ class Routes:
             request_id = request.headers.get(b"x-request-id", b"").decode("latin-1") or request_id
             headers += header_lines({"X-Request-Id": request_id})
         _asked_for_error(request)
-        intake.accept(pod, plan, request=request, request_id=request_id, headers=headers)
+        intake.accept(pod, plan, request=asker, request_id=request_id, headers=headers)
 
 
 def _wrong_method(request: Request, allowed: str) -> Response:
@@ -121,5 +125,5 @@ def _asked_for_error(request: Request) -> None:
         return
     text = wanted.decode("latin-1")
     if not text.isascii() or not text.isdigit() or not 200 <= int(text) <= 599:
-        raise Refusal(400, f"X-Return-Error must be an HTTP status, not {text!r}")
-    raise Refusal(int(text), f"Error {text} as asked for by X-Return-Error")
+        raise Refusal(400, f"Invalid X-Return-Error header value {text!r}: must be an integer, an HTTP status")
+    raise Refusal(int(text), f"Simulated error triggered by X-Return-Error header (code {text})")

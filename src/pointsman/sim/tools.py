@@ -58,16 +58,20 @@ def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def check(offered: Sequence[Mapping[str, Any]]) -> None:
-    """Raise Refusal 400 if a tool has no name, or a schema beyond what we can draw from."""
+def check(offered: Sequence[Mapping[str, Any]], *, style: str) -> None:
+    """Raise Refusal 400 if a tool is not described in full, or its schema goes beyond what we can draw from."""
     for tool in offered:
         function = function_of(tool)
         name = function.get("name")
         if not isinstance(name, str) or not name:
             raise Refusal(400, "Tool validation failed: every tool needs a function with a name")
-        schema = function.get("parameters")
-        if schema is not None:
-            _check_schema(schema, where=name, depth=0)
+        # Anthropic's API lets a tool go without a description; the Go simulator insists on one elsewhere.
+        for key in ("parameters",) if style == "anthropic" else ("description", "parameters"):
+            if key not in function:
+                raise Refusal(400, f"Tool validation failed: {name} has no {key}")
+        if not isinstance(function.get("description", ""), str):
+            raise Refusal(400, f"Tool validation failed: the description of {name} is no text")
+        _check_schema(function["parameters"], where=name, depth=0)
 
 
 def _check_schema(schema: Any, *, where: str, depth: int) -> None:

@@ -22,7 +22,7 @@ async def metric(client: httpx.AsyncClient, name: str) -> float:
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        pytest.param("/v1/chat/completions", b"{", 400, "The request body is not valid", id="not JSON"),
+        pytest.param("/v1/chat/completions", b"{", 400, "Failed to read and parse request body", id="not JSON"),
         pytest.param("/v1/chat/completions", b"[]", 400, "Expected `object`", id="not an object"),
         pytest.param("/v1/chat/completions", b"{}", 400, "missing required field `messages`", id="no messages"),
         pytest.param("/v1/chat/completions", b'{"messages":[]}', 400, "messages must not be empty", id="no message"),
@@ -76,6 +76,14 @@ async def metric(client: httpx.AsyncClient, name: str) -> float:
         pytest.param("/v1/messages", b'{"messages":[{"content":"x"}]}', 400, "max_tokens", id="anthropic limit"),
         pytest.param("/inference/v1/generate", b'{"token_ids":[1]}', 400, "sampling_params", id="no sampling"),
         pytest.param("/v1/responses", b'{"input":[{"content":5}]}', 400, "no text and no list", id="odd content"),
+        pytest.param("/v1/responses", b'{"input":"a","text":{"format":{"type":"x"}}}', 400, "text.format", id="format"),
+        pytest.param(
+            "/v1/responses",
+            b'{"input":"a","text":{"format":{"type":"json_schema"}}}',
+            400,
+            "needs a name and a schema",
+            id="format without schema",
+        ),
         pytest.param("/v1/embeddings", b'{"input":"a","dimensions":0}', 400, "dimensions must be", id="dimensions"),
         pytest.param("/v1/embeddings", b'{"input":"a","encoding_format":"x"}', 400, "float or base64", id="encoding"),
         pytest.param("/tokenize", b'{"prompt":"a","messages":[{}]}', 400, "either prompt or messages", id="both"),
@@ -259,3 +267,52 @@ async def test_a_slow_reader_that_leaves_is_forgotten(connect: Connect) -> None:
             return
         await asyncio.sleep(0.02)
     pytest.fail("the job is still there")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/inference/v1/generate"])
+@pytest.mark.parametrize("word", ["true", "1", "T"])
+async def test_a_streamed_refusal_for_the_cache_says_so_in_one_event(connect: Connect, path: str, word: str) -> None:
+    client = await connect()
+    body = {**CHAT, "prompt": "a", "token_ids": [1], "sampling_params": {}, "stream": True}
+    answer = await client.post(path, json=body, headers={"x-cache-threshold-finish-reason": word})
+    first, done = [line for line in answer.text.splitlines() if line]
+    (choice,) = json.loads(first.removeprefix("data: "))["choices"]
+    assert choice["finish_reason"] == "cache_threshold"
+    assert done == "data: [DONE]"
+
+
+async def test_responses_give_back_what_was_asked_for_and_logprobs_where_included(connect: Connect) -> None:
+    client = await connect()
+    form = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
+    body = {
+        "model": "m", "input": "a b", "instructions": "be brief", "text": form, "metadata": {"k": "v"},
+        "include": ["message.output_text.logprobs"], "top_logprobs": 2,
+    }  # fmt: skip
+    whole = (await client.post("/v1/responses", json=body)).json()
+    assert (whole["instructions"], whole["text"], whole["metadata"]) == ("be brief", form, {"k": "v"})
+    shown = whole["output"][0]["content"][0]["logprobs"]
+    assert [entry["token"] for entry in shown] == ["a ", "b"]
+    assert [entry["token"] for entry in shown[0]["top_logprobs"]] == ["a ", "a _1"]
+    streamed = (await client.post("/v1/responses", json={**body, "stream": True})).text
+    deltas = [json.loads(line[6:]) for line in streamed.splitlines() if '"response.output_text.delta"' in line]
+    assert [delta["logprobs"] for delta in deltas if "delta" in delta] == [[entry] for entry in shown]
+    plain = (await client.post("/v1/responses", json={"model": "m", "input": "a"})).json()
+    assert plain["output"][0]["content"][0]["logprobs"] == [] and plain["text"] == {"format": {"type": "text"}}
+
+
+async def test_traffic_is_logged_on_request_answers_included(
+    connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = await connect(log_http=True, enable_request_id_headers=True)
+    await client.post("/v1/chat/completions?x=1", json=CHAT, headers={"x-request-id": "one"})
+    await client.post("/v1/chat/completions", json={**CHAT, "stream": True})
+    await client.post("/v1/chat/completions", content=b"{")
+    await client.get("/version")
+    log = capsys.readouterr()
+    lines = [line for line in (log.out + log.err).splitlines() if "HTTP re" in line]
+    assert [("HTTP request" in line) for line in lines] == [True, False] * 4
+    assert "/v1/chat/completions?x=1" in lines[0] and "x-request-id" in lines[0]
+    assert "'X-Request-Id': 'one'" in lines[1] and "chat.completion" in lines[1]
+    assert "streamed response body not logged" in lines[3]
+    assert "400" in lines[5] and "BadRequestError" in lines[5]
+    assert "version" in lines[7]

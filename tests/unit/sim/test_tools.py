@@ -31,6 +31,9 @@ TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
+NAMED = {"name": "f", "description": "d"}
+
+
 def fits(value: Any, schema: dict[str, Any]) -> bool:
     """A checker of our own, for the keywords in use."""
     if not isinstance(value, TYPES[schema["type"]]) or ("enum" in schema and value not in schema["enum"]):
@@ -47,8 +50,8 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 @given(schema=st.dictionaries(st.sampled_from("abcd"), schemas, max_size=4), seed=st.integers(0, 99))
 def test_arguments_fit_their_schema(schema: dict[str, Any], seed: int) -> None:
     parameters = {"type": "object", "properties": schema, "required": list(schema)[:2]}
-    offered = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
-    tools.check(offered)
+    offered = [{"type": "function", "function": {"name": "f", "description": "", "parameters": parameters}}]
+    tools.check(offered, style="chat")
     made = tools.calls(offered, choice="required", style="chat", chance=Chance(seed), settings=Settings(model="m"))
     for call in made:
         assert fits(json.loads(call.arguments), parameters)
@@ -61,15 +64,22 @@ def test_arguments_fit_their_schema(schema: dict[str, Any], seed: int) -> None:
     ("tool", "complaint"),
     [
         pytest.param({}, "needs a function with a name", id="no name"),
-        pytest.param({"name": "f", "parameters": {"$ref": "#"}}, "'\\$ref', which is not supported", id="reference"),
-        pytest.param({"name": "f", "parameters": {"type": ["string", "null"]}}, "use one JSON type", id="type list"),
-        pytest.param({"name": "f", "parameters": {"properties": {"a": 5}}}, "f.a is not a schema", id="no schema"),
-        pytest.param({"name": "f", "parameters": {"enum": []}}, "enum without values", id="empty enum"),
+        pytest.param({"name": "f", "parameters": {}}, "f has no description", id="no description"),
+        pytest.param({"name": "f", "description": "d"}, "f has no parameters", id="no parameters"),
+        pytest.param({"name": "f", "description": 5, "parameters": {}}, "is no text", id="odd description"),
+        pytest.param({**NAMED, "parameters": {"$ref": "#"}}, "'\\$ref', which is not supported", id="reference"),
+        pytest.param({**NAMED, "parameters": {"type": ["string", "null"]}}, "use one JSON type", id="type list"),
+        pytest.param({**NAMED, "parameters": {"properties": {"a": 5}}}, "f.a is not a schema", id="no schema"),
+        pytest.param({**NAMED, "parameters": {"enum": []}}, "enum without values", id="empty enum"),
     ],
 )
 def test_what_cannot_be_drawn_from_is_refused(tool: dict[str, Any], complaint: str) -> None:
     with pytest.raises(Refusal, match=complaint):
-        tools.check([{"type": "function", "function": tool}])
+        tools.check([{"type": "function", "function": tool}], style="chat")
+
+
+def test_anthropic_tools_need_no_description() -> None:
+    tools.check([{"name": "f", "input_schema": {"type": "object"}}], style="anthropic")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +112,7 @@ def test_arrays_of_arrays_stay_small() -> None:
     for _ in range(12):
         schema = {"type": "array", "items": schema, "minItems": 50}
     offered = [{"name": "f", "parameters": {"type": "object", "properties": {"a": schema}, "required": ["a"]}}]
-    tools.check(offered)
+    tools.check(offered, style="anthropic")
     (call,) = tools.calls(offered, choice="required", style="chat", chance=Chance(1), settings=Settings(model="m"))
     assert len(call.arguments) < 100_000
 

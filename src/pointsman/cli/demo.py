@@ -23,9 +23,9 @@ from rich.text import Text
 
 from pointsman.cli.up import Options, settle_ports
 from pointsman.core.errors import Unavailable
-from pointsman.local import envoy
+from pointsman.local import envoy, follow
 from pointsman.local.http import get
-from pointsman.local.programs import Settings
+from pointsman.local.programs import Settings, standard
 from pointsman.local.stack import Supervisor, until_ready
 from pointsman.local.state import Folder, Stack
 from pointsman.render.addresses import Address
@@ -108,9 +108,10 @@ def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -
 
 
 async def _run(settings: Settings, *, folder: Folder, console: Console) -> list[Outcome]:
-    supervisor = Supervisor(settings, folder=folder, clock=time.monotonic, say=console.print)
+    supervisor = Supervisor(folder=folder, envoy=settings.envoy, clock=time.monotonic, say=console.print)
+    plans = follow.wishes(standard(settings, folder=folder), folder=folder)
     async with asyncio.TaskGroup() as group:
-        group.create_task(supervisor.run())
+        group.create_task(supervisor.run(plans))
         try:
             stack = await until_ready(folder)
             return await _send(stack, settings=settings)

@@ -1,7 +1,8 @@
 """`pointsman up`, `status` and `down`: the stack on this machine.
 
 `up` on a stack that runs already changes what can be changed while it runs (the number of replicas) and refuses the
-rest by name. A detached stack is the same command in a session of its own.
+rest by name. `up -f FILE` runs what a SimulatorDeployment describes and follows the file. A detached stack is the same
+command in a session of its own.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -21,11 +22,12 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.live import Live
 
+from pointsman.api import read
 from pointsman.core.errors import PointsmanError, Unavailable, UserError
-from pointsman.local import envoy, screen
+from pointsman.local import envoy, follow, screen
 from pointsman.local.observe import observe
 from pointsman.local.ports import Wish, settle
-from pointsman.local.programs import Settings
+from pointsman.local.programs import Settings, standard
 from pointsman.local.stack import START_TIMEOUT, Supervisor, until_ready
 from pointsman.local.state import Folder, Stack, Wanted, default_folder
 from pointsman.render.addresses import Address
@@ -69,6 +71,10 @@ class Options:
     "More flags for the picker, as one string, such as '--explain --record decisions.jsonl'."
     secure_serving: bool = True
     "TLS between Envoy and the picker."
+    file: Annotated[Path | None, Parameter(name=["--file", "-f"])] = None
+    "Run what the SimulatorDeployment in this file describes, and apply its edits."
+    any_ports: bool = False
+    "With -f: leave the ports of Services to the system instead of taking their own numbers where these are free."
 
     def check(self) -> None:
         """Refuse what cannot work before anything is started."""
@@ -76,6 +82,18 @@ class Options:
             raise UserError(f"--replicas {self.replicas} is out of range: choose from 1 to {MOST_REPLICAS}")
         if self.config is not None and not self.config.is_file():
             raise UserError(f"--config {self.config} is not a file: name an EndpointPickerConfig file")
+        self._check_file()
+
+    def _check_file(self) -> None:
+        if self.file is None:
+            if self.any_ports:
+                raise UserError("--any-ports is about Services, which come with -f: name a file, or use --port 0")
+            return
+        said = replace(self, file=None, any_ports=False, detach=False).arguments()
+        other = next((flag for flag in said if flag not in Options().arguments()), None)
+        if other is not None:
+            raise UserError(f"{other.partition('=')[0]} cannot be combined with -f: say it in {self.file}")
+        read(self.file)
 
     def arguments(self) -> list[str]:
         """Return the command line that says the same, without `--detach`."""
@@ -93,6 +111,8 @@ class Options:
         flags = [f"{flag}={value}" for flag, value in pairs.items() if value is not None]
         flags += [f"--sim-args={self.sim_args}"] if self.sim_args else []
         flags += [f"--picker-args={self.picker_args}"] if self.picker_args else []
+        flags += [f"--file={self.file.absolute()}"] if self.file else []
+        flags += ["--any-ports"] if self.any_ports else []
         flags += ["--fail-open"] if self.fail_open else []
         return flags if self.secure_serving else [*flags, "--no-secure-serving"]
 
@@ -110,8 +130,7 @@ def up(options: Options | None = None) -> int:
         return asyncio.run(_detach(options, folder=folder, console=console))
     folder.acquire()
     try:
-        settings = settle_ports(options, program=program)
-        asyncio.run(_foreground(settings, folder=folder, console=console))
+        asyncio.run(_foreground(options, program=program, folder=folder, console=console))
     finally:
         folder.release()
     return 0
@@ -198,14 +217,26 @@ def settle_ports(options: Options, *, program: Path) -> Settings:
     )
 
 
-async def _foreground(settings: Settings, *, folder: Folder, console: Console) -> None:
-    supervisor = Supervisor(settings, folder=folder, clock=time.monotonic, say=console.print)
+async def _foreground(options: Options, *, program: Path, folder: Folder, console: Console) -> None:
+    if options.file is None:
+        settings = settle_ports(options, program=program)
+        plans = follow.wishes(standard(settings, folder=folder), folder=folder)
+    else:
+        plans = follow.edits(options.file, say=console.print)
+    supervisor = Supervisor(
+        folder=folder,
+        envoy=program,
+        clock=time.monotonic,
+        say=console.print,
+        file=str(options.file.absolute()) if options.file else "",
+        any_ports=options.any_ports,
+    )
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
     async with asyncio.TaskGroup() as group:
         showing = group.create_task(_show(folder, console=console))
         try:
-            await supervisor.run()
+            await supervisor.run(plans)
         finally:
             showing.cancel()
     console.print("stopped")
@@ -226,8 +257,11 @@ async def _show(folder: Folder, *, console: Console) -> None:
 
 def _invitation(stack: Stack) -> str:
     body = json.dumps({"model": stack.model, "messages": [{"role": "user", "content": "Hello"}]})
+    admin = f"Envoy's admin: {stack.admin}; " if stack.admin else ""
+    services = "".join(f"  Service {name} is at {place}\n" for name, place in stack.services.items())
     return (
-        f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; Envoy's admin: {stack.admin}; logs: {stack.logs})\n"
+        f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; {admin}logs: {stack.logs})\n"
+        f"{services}"
         f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
     )
 
@@ -255,6 +289,9 @@ async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
 async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
     stack = await asyncio.wait_for(until_ready(folder), START_TIMEOUT)
     refuse_changes(options, stack=stack)
+    if options.file is not None:
+        console.print(f"the stack runs already: {stack.gateway}; it follows {options.file}")
+        return 0
     wanted = options.replicas
     if wanted is None or wanted == len(stack.replicas):
         console.print(f"the stack runs already: {stack.gateway} ({len(stack.replicas)} endpoints)")
@@ -276,6 +313,11 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
 
 def refuse_changes(options: Options, *, stack: Stack) -> None:
     """Say so when a flag asks for what cannot change while the stack runs."""
+    file = str(options.file.absolute()) if options.file else ""
+    if file and file != stack.file:
+        raise UserError(f"the stack that runs is made from {stack.file or 'flags'}: `pointsman down` first")
+    if stack.file and options.replicas is not None:
+        raise UserError(f"--replicas cannot change a stack that is made from a file: edit {stack.file}")
     defaults = Options()
     asked = {
         "--port": (options.port, defaults.port, int(stack.gateway.rpartition(":")[2])),

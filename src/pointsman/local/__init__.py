@@ -1,6 +1,7 @@
-"""The stack on one machine: Envoy, a picker and N simulators as supervised processes.
+"""The stack on one machine: Envoys, a picker and simulators as supervised processes.
 
-A supervisor (`stack`) owns every process (`processes`), those of the simulators by way of `fleet`, and the three files
-by which the parts learn of each other: Envoy's bootstrap, Envoy's endpoints, the picker's endpoints. `state` is the
-folder in which other commands find it.
+`plan` says what shall run; it comes from flags (`programs.standard`) or from the objects that a cluster would get
+(`objects`, with `flags` and `envoys` for what is different here). A supervisor (`stack`) makes one plan after another
+(`follow`) true: it owns every process (`processes`, by Deployment in `fleet`), the ports of Services (`relay`) and the
+files by which the parts learn of each other (`publisher`). `state` is the folder in which other commands find it.
 """

@@ -1,33 +1,38 @@
-"""The simulators of a stack: which there are, in which process and at which address each is.
+"""The Pods of one Deployment: which there are, in which process and where each listens.
 
 It starts, stops and asks nothing: it tells its owner which processes to start, what to wait for and which to stop.
 Who leaves a process that others need becomes a spare in it. Only the youngest leave and the oldest spares return
 first, so names always count up without a gap, and only the youngest process has spares.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from pointsman.local import programs, replicas
-from pointsman.local.ports import free_span
-from pointsman.local.processes import Process, Program, State
-from pointsman.local.programs import Settings
-from pointsman.local.state import Replica
-from pointsman.render.addresses import Address
+from pointsman.local import replicas
+from pointsman.local.plan import Deployment, Ports
+from pointsman.local.processes import Process, State
+from pointsman.local.replicas import Member
 
 
 class Seat(NamedTuple):
-    """Where a simulator is."""
+    """Where a Pod is."""
 
     process: Process
-    address: Address
+    ports: Ports
 
 
 class Fleet:
-    """Every simulator of one stack."""
+    """Every Pod of one revision of a Deployment."""
 
-    def __init__(self, settings: Settings, *, process: Callable[[Program], Process]) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        place: Callable[[int], Sequence[Ports]],
+        process: Callable[[Sequence[str], Sequence[Ports]], Process],
+    ) -> None:
+        self.deployment = deployment
+        self._place = place
         self._process = process
         self._seats: dict[str, Seat] = {}
         self._spare: dict[str, Seat] = {}
@@ -40,17 +45,24 @@ class Fleet:
         """Return the processes that somebody needs."""
         return {seat.process for seat in self._seats.values()}
 
+    def ports(self) -> Iterator[int]:
+        """Yield the ports of this machine that are in use."""
+        for seat in (*self._seats.values(), *self._spare.values()):
+            yield from (address.port for address in seat.ports.values())
+
     def grow(self, wanted: int) -> list[Process]:
-        """Have at least so many simulators; return the processes to start."""
-        names = replicas.next_names(self._seats, wanted=wanted)
+        """Have at least so many Pods; return the processes to start."""
+        names = replicas.next_names(self._seats, wanted=wanted, name=self.deployment.pod)
         new = [name for name in names if name not in self._spare]
         self._seats |= {name: self._spare.pop(name) for name in names if name in self._spare}
-        return [self._add(share) for share in replicas.shares(new, wanted=wanted)]
+        shared = self.deployment.role == "simulator" and wanted > replicas.ALONE_UP_TO
+        return [self._add(share) for share in replicas.shares(new, together=shared)]
 
-    def leave(self, wanted: int) -> list[Address]:
-        """Let all above so many leave; return where they finish what they have."""
+    def leave(self, wanted: int) -> list[Member]:
+        """Let all above so many leave; return who finish what they have."""
         self._leaving = replicas.surplus(list(self._seats), wanted=wanted)
-        return [self._seats[name].address for name in self._leaving]
+        members = {member.name: member for member in self.members()}
+        return [members[name] for name in self._leaving]
 
     def release(self) -> set[Process]:
         """Forget who was leaving; return the processes to stop."""
@@ -61,36 +73,26 @@ class Fleet:
         self._spare = {name: seat for name, seat in self._spare.items() if seat.process in needed}
         return gone
 
-    def members(self) -> list[replicas.Member]:
+    def members(self) -> list[Member]:
         """Return what decides who may know of each."""
-        return [
-            replicas.Member(
-                name=name,
-                address=seat.address,
-                healthy=seat.process.state is State.READY,
-                leaving=name in self._leaving,
-            )
-            for name, seat in self._seats.items()
-        ]
+        return [self._member(name, seat) for name, seat in self._seats.items()]
 
-    def records(self) -> tuple[Replica, ...]:
-        """Return what people are told of each."""
-        return tuple(
-            Replica(
-                name=name,
-                address=str(seat.address),
-                state="leaving" if name in self._leaving else str(seat.process.state),
-                pid=seat.process.pid,
-            )
-            for name, seat in self._seats.items()
+    def _member(self, name: str, seat: Seat) -> Member:
+        return Member(
+            name=name,
+            role=self.deployment.role,
+            namespace=self.deployment.namespace,
+            labels=self.deployment.labels,
+            address=seat.ports[self.deployment.ports[0]],
+            ports=seat.ports,
+            healthy=seat.process.state is State.READY,
+            leaving=name in self._leaving,
+            state=str(seat.process.state),
+            pid=seat.process.pid,
         )
 
     def _add(self, names: Sequence[str]) -> Process:
-        settings = self._settings
-        host = settings.gateway.host
-        used = {seat.address.port for seat in (*self._seats.values(), *self._spare.values())}
-        used.update(address.port for address in settings.addresses())
-        port = free_span(settings.first_simulator_port, count=len(names), host=host, given_out=used)
-        process = self._process(programs.simulators(settings, names=names, first=Address(host, port)))
-        self._seats |= {name: Seat(process, Address(host, port + at)) for at, name in enumerate(names)}
+        homes = self._place(len(names))
+        process = self._process(names, homes)
+        self._seats |= {name: Seat(process, ports) for name, ports in zip(names, homes, strict=True)}
         return process

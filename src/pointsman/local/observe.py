@@ -42,7 +42,7 @@ class _PickerView(msgspec.Struct):
 async def observe(stack: Stack) -> list[Endpoint]:
     """Return the endpoints with what is known of each."""
     async with asyncio.TaskGroup() as group:
-        picker = group.create_task(_picks(address(stack.picker["metrics"])))
+        picker = group.create_task(_picks(stack.picker.get("metrics", "")))
         loads = [group.create_task(_load(replica)) for replica in stack.replicas]
     picked = picker.result()
     return [_join(replica, task.result(), picked) for replica, task in zip(stack.replicas, loads, strict=True)]
@@ -64,8 +64,8 @@ def gauge(metrics: bytes, which: Gauge) -> int | None:
     return int(sum(values)) if values else None
 
 
-async def _picks(metrics: Address) -> Mapping[str, _Picked]:
-    answer = await get(metrics, "/debug/endpoints")
+async def _picks(metrics: str) -> Mapping[str, _Picked]:
+    answer = await get(address(metrics), "/debug/endpoints") if metrics else None
     if answer is None or answer.status != 200:
         return {}
     try:

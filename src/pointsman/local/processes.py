@@ -56,6 +56,8 @@ class Program:
     command: tuple[str, ...]
     probe: Probe
     environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[Path, str] = field(default_factory=dict)
+    """What it reads, to be written before it starts."""
     grace: float = 5.0
     """Seconds between asking it to stop and killing it."""
 
@@ -86,6 +88,9 @@ class Process:
     async def supervise(self) -> None:
         """Keep the program running; return when `stop` was called and it is gone."""
         self.log.unlink(missing_ok=True)
+        for path, text in self.program.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         in_a_row = 0
         try:
             while not self._stop.is_set():

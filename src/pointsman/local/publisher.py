@@ -1,18 +1,23 @@
-"""Writes the two endpoint files, in the order that `replicas` asks for, and waits until Envoy has read its own.
+"""Writes the files by which Envoys and pickers know of Pods, in the order that `replicas` asks for.
 
-One task owns both files. Whoever changes something calls `notice`; the task then makes the files true: first the
-picker loses who must go, then Envoy gets the list, then, when Envoy has it, the picker gains who is new.
+One task owns these files. Whoever changes something calls `notice`; the task then makes the files true: first the
+pickers lose who must go, then the Envoys get their lists, then, when Envoy has them, the pickers gain who is new.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from pointsman.core.documents import to_yaml
+from pointsman.local import envoys
+from pointsman.local.envoys import Backend
 from pointsman.local.http import get
-from pointsman.local.programs import picker_endpoints
-from pointsman.local.replicas import Member, for_envoy, for_picker
-from pointsman.local.state import Folder, replace
+from pointsman.local.plan import Service
+from pointsman.local.programs import endpoint
+from pointsman.local.replicas import Member, behind, for_envoy, for_picker
+from pointsman.local.state import replace
 from pointsman.render import clusters
 from pointsman.render.addresses import Address
 
@@ -20,27 +25,39 @@ _ENVOY_READS_WITHIN = 5.0
 _LOOK_AGAIN = 0.02
 
 
-class Publisher:
-    """Keeps Envoy's and the picker's endpoints true."""
+@dataclass(frozen=True, kw_only=True)
+class Outlets:
+    """Who wants to know of what, and where they read it."""
 
-    def __init__(self, folder: Folder, *, members: Callable[[], Sequence[Member]]) -> None:
-        self._folder = folder
+    services: Sequence[Service] = ()
+    backends: Mapping[Backend, Path] = field(default_factory=dict)
+    pickers: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
+    """The labels that a picker picks among, by its file."""
+    pool: Path | None = None
+    """The file of an Envoy that must have read of a simulator before a picker does."""
+    admin: Address | None = None
+    """That Envoy's admin, once it runs; before that it has nothing to read the file with."""
+
+
+class Publisher:
+    """Keeps the files true."""
+
+    def __init__(self, *, members: Callable[[], Sequence[Member]], outlets: Callable[[], Outlets]) -> None:
         self._members = members
+        self._outlets = outlets
         self._dirty = asyncio.Event()
         self._clean = asyncio.Event()
-        self._envoy: list[Address] = []
-        self._picker: list[Member] | None = None
+        self._known: list[Address] = []
+        self._written: dict[Path, str] = {}
         self._version = 0
-        self.admin: Address | None = None
-        """Envoy's admin, once Envoy runs; before that it has nothing to read the file with."""
 
     def notice(self) -> None:
-        """Say that a replica came, went or changed."""
+        """Say that a Pod came, went or changed, or who wants to know."""
         self._clean.clear()
         self._dirty.set()
 
     async def settled(self) -> None:
-        """Wait until both files are true."""
+        """Wait until all files are true."""
         await self._clean.wait()
 
     async def run(self) -> None:
@@ -53,41 +70,55 @@ class Publisher:
                 self._clean.set()
 
     async def publish(self) -> None:
-        """Make both files true once."""
-        self._tell_picker(known=self._envoy)
+        """Make all files true once."""
+        self._tell_pickers(known=self._known)
         wanted = for_envoy(self._members())
-        if wanted != self._envoy or not self._version:
-            self._tell_envoy(wanted)
-            await self._envoy_has(wanted)
-        self._tell_picker(known=wanted)
+        if wanted != self._known or not self._version:
+            await self._tell_envoy(wanted)
+        self._tell_services()
+        self._tell_pickers(known=wanted)
 
-    def _tell_envoy(self, addresses: list[Address]) -> None:
+    async def _tell_envoy(self, addresses: list[Address]) -> None:
         self._version += 1
-        self._envoy = addresses
-        document = clusters.endpoints(addresses, version=str(self._version))
-        replace(self._folder.envoy_endpoints_file, json.dumps(document))
+        self._known = addresses
+        outlets = self._outlets()
+        if outlets.pool is not None:
+            document = clusters.endpoints(addresses, version=str(self._version))
+            self._write(outlets.pool, json.dumps(document))
+            await self._envoy_has(addresses, admin=outlets.admin)
 
-    def _tell_picker(self, *, known: Collection[Address]) -> None:
-        ready = for_picker(self._members(), known_to_envoy=known)
-        if ready != self._picker:
-            self._picker = ready
-            rows = [(member.name, member.address) for member in ready]
-            replace(self._folder.picker_endpoints_file, to_yaml(picker_endpoints(rows)))
+    def _tell_services(self) -> None:
+        outlets, members = self._outlets(), self._members()
+        for backend, path in outlets.backends.items():
+            hosts = behind(backend, services=outlets.services, members=members)
+            self._write(path, json.dumps(envoys.assignment(backend, hosts)))
 
-    async def _envoy_has(self, addresses: Collection[Address]) -> None:
-        if self.admin is None:
+    def _tell_pickers(self, *, known: Collection[Address]) -> None:
+        for path, selects in self._outlets().pickers.items():
+            ready = for_picker(self._members(), known_to_envoy=known, selects=selects)
+            rows = [endpoint(m.name, m.address, labels=m.labels, namespace=m.namespace) for m in ready]
+            self._write(path, to_yaml({"endpoints": rows}))
+
+    def _write(self, path: Path, text: str) -> None:
+        if self._written.get(path) != text:
+            self._written[path] = text
+            replace(path, text)
+
+    async def _envoy_has(self, addresses: Collection[Address], *, admin: Address | None) -> None:
+        if admin is None:
             return
         wanted = {str(address) for address in addresses}
         deadline = asyncio.get_running_loop().time() + _ENVOY_READS_WITHIN
         while asyncio.get_running_loop().time() < deadline:
-            answer = await get(self.admin, "/clusters")
+            answer = await get(admin, "/clusters")
             if answer is not None and hosts(answer.body.decode()) == wanted:
                 return
             await asyncio.sleep(_LOOK_AGAIN)
 
 
-def hosts(listing: str) -> set[str]:
-    """Return the model servers in the text of Envoy's `/clusters`."""
-    prefix, mark = f"{clusters.MODEL_SERVERS}::", "::health_flags::"
+def hosts(listing: str, *, cluster: str = clusters.MODEL_SERVERS, healthy: bool = False) -> set[str]:
+    """Return the hosts of a cluster in the text of Envoy's `/clusters`, all or those that are healthy."""
+    prefix, mark = f"{cluster}::", "::health_flags::"
     lines = (line for line in listing.splitlines() if line.startswith(prefix) and mark in line)
-    return {line.removeprefix(prefix).partition(mark)[0] for line in lines}
+    rows = (line.removeprefix(prefix).partition(mark) for line in lines)
+    return {host for host, _, flags in rows if not healthy or flags == "healthy"}

@@ -1,45 +1,64 @@
-"""The supervisor of one stack: N simulators, a picker, Envoy.
+"""The supervisor of one stack: it makes one plan after another true.
 
-It starts them in the order in which they need each other, follows `wanted.json` while it runs, and stops them in the
-reverse order. What it knows it writes to `stack.json` at every change. It decides nothing about requests.
+New Pods are started in the order in which they need each other (simulators, pickers, gateways), and only when all of
+them serve do those leave that the plan no longer has, in the reverse order. So an edit costs no request, and one that
+cannot come true takes nothing away. What the supervisor knows it writes to `stack.json` at every change. It decides
+nothing about requests.
 """
 
 import asyncio
-import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 
+from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import Unavailable
-from pointsman.local import programs
+from pointsman.local import envoys, programs
+from pointsman.local.drain import drained
+from pointsman.local.envoys import Backend
 from pointsman.local.fleet import Fleet
 from pointsman.local.http import get
-from pointsman.local.observe import gauge
+from pointsman.local.plan import Deployment, Plan, Ports, Role
+from pointsman.local.ports import free_span
 from pointsman.local.processes import Process, Program, State
-from pointsman.local.programs import Settings
-from pointsman.local.publisher import Publisher
-from pointsman.local.state import Folder, Stack, replace
+from pointsman.local.publisher import Outlets, Publisher, hosts
+from pointsman.local.relay import Relay
+from pointsman.local.replicas import Member
+from pointsman.local.state import Folder, Replica, Stack
 from pointsman.render.addresses import Address
-from pointsman.render.envoy import bootstrap
+from pointsman.render.clusters import PICKERS
 
+HOST = "127.0.0.1"
 START_TIMEOUT = 30.0
 DRAIN_TIMEOUT = 30.0
 _PICKER_FORGETS_WITHIN = 0.5
-_FOLLOW_EVERY = 0.2
+_GATEWAY_ASKS_WITHIN = 5.0
+_UPWARDS: tuple[Role, ...] = ("simulator", "picker", "gateway")
 
 
 class Supervisor:
     """Owns every process of the stack and the files between them."""
 
     def __init__(
-        self, settings: Settings, *, folder: Folder, clock: Callable[[], float], say: Callable[[str], None]
+        self,
+        *,
+        folder: Folder,
+        envoy: Path,
+        clock: Callable[[], float],
+        say: Callable[[str], None],
+        file: str = "",
+        any_ports: bool = False,
     ) -> None:
-        self._settings = settings
         self._folder = folder
+        self._envoy = envoy
         self._clock = clock
         self._say = say
-        self._fleet = Fleet(settings, process=self._process)
-        self._others: dict[str, Process] = {}
-        self._publisher = Publisher(folder, members=self._fleet.members)
+        self._file = file
+        self._fleets: dict[str, Fleet] = {}
+        self._relay = Relay(folder, envoy=envoy, process=self._process, any_ports=any_ports)
+        self._plan: Plan | None = None
+        self._publisher = Publisher(members=self._members, outlets=self._outlets)
         self._stop = asyncio.Event()
         self._ready = False
         self._failure: Unavailable | None = None
@@ -48,14 +67,14 @@ class Supervisor:
         """End the stack; `run` returns when everything is gone."""
         self._stop.set()
 
-    async def run(self) -> None:
-        """Run the stack until `stop`.
+    async def run(self, plans: AsyncIterator[Plan]) -> None:
+        """Make each plan true as it comes, until `stop`.
 
-        Raises Unavailable, with everything stopped again, when a part does not start.
+        Raises Unavailable, with everything stopped again, when the first one does not come true.
         """
         async with asyncio.TaskGroup() as group:
             publishing = group.create_task(self._publisher.run())
-            living = group.create_task(self._start_and_follow(group))
+            living = group.create_task(self._follow(plans, group=group))
             try:
                 await self._stop.wait()
             finally:
@@ -65,117 +84,187 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    async def _start_and_follow(self, group: asyncio.TaskGroup) -> None:
-        try:
-            await self._start(group)
-        except Unavailable as failure:
-            self._failure = failure
-            self._stop.set()
-        else:
-            await self._follow(group)
+    async def _follow(self, plans: AsyncIterator[Plan], *, group: asyncio.TaskGroup) -> None:
+        async for plan in plans:
+            try:
+                await self._apply(plan, group=group)
+            except Unavailable as failure:
+                if not self._ready:
+                    self._failure = failure
+                    self._stop.set()
+                    return
+                self._say(str(failure))  # it is tried again with growing pauses; the others serve on
+            self._write()
 
-    # Starting
+    # Making a plan true
 
-    async def _start(self, group: asyncio.TaskGroup) -> None:
-        settings, folder = self._settings, self._folder
-        await self._grow(group, wanted=settings.replicas)
-        await self._publisher.settled()
-        await self._launch(group, programs.picker(settings, endpoints_file=folder.picker_endpoints_file))
-        gateway = settings.to_gateway(endpoints_file=folder.envoy_endpoints_file)
-        replace(folder.bootstrap_file, json.dumps(bootstrap(gateway), indent=1))
-        await self._launch(group, programs.envoy(settings, bootstrap_file=folder.bootstrap_file))
-        self._publisher.admin = settings.admin
-        await self._first_answer()
+    async def _apply(self, plan: Plan, *, group: asyncio.TaskGroup) -> None:
+        before = len(self._simulators())
+        self._plan = plan
+        new = [d for d in plan.deployments if d.group not in self._fleets]
+        self._fleets |= {each.group: self._fleet(each) for each in new}
+        if self._relay.update(plan.services, taken=self._ports()):
+            await self._publish()
+            await self._start(group, self._relay.processes)
+        for role in _UPWARDS:
+            await self._grow(group, plan.of(role))
+        await self._first_answer(plan)
+        for role in reversed(_UPWARDS):
+            await self._shrink(role, plan)
+        self._tell(before=before)
         self._ready = True
-        self._write()
 
-    async def _launch(self, group: asyncio.TaskGroup, program: Program) -> None:
-        process = self._others[program.name] = self._process(program)
-        group.create_task(process.supervise())
-        await process.until_ready(timeout=START_TIMEOUT)
-        self._say(f"{program.name} is ready")
+    async def _grow(self, group: asyncio.TaskGroup, deployments: Iterable[Deployment]) -> None:
+        await self._publish()  # what a new Pod reads must be there
+        started = [process for each in deployments for process in self._fleets[each.group].grow(each.replicas)]
+        await self._start(group, started)
+        await self._publish()
+        for each in deployments:
+            if each.role == "picker" and started:
+                await self._asked(self._fleets[each.group].members())
 
-    async def _first_answer(self) -> None:
-        """Wait until one request went the whole way: Envoy, picker, simulator."""
+    async def _start(self, group: asyncio.TaskGroup, processes: Sequence[Process]) -> None:
+        for process in processes:
+            group.create_task(process.supervise())
+        for process in processes:
+            await process.until_ready(timeout=START_TIMEOUT)
+            self._say(f"{process.program.name} is ready")
+
+    async def _asked(self, pickers: Sequence[Member]) -> None:
+        """Wait until the gateways that run already would ask these pickers."""
+        wanted = {str(member.address) for member in pickers}
+        deadline = self._clock() + _GATEWAY_ASKS_WITHIN
+        for gateway in self._of("gateway"):
+            while self._clock() < deadline:
+                answer = await get(gateway.admin, "/clusters")
+                if answer is None or wanted <= hosts(answer.body.decode(), cluster=PICKERS, healthy=True):
+                    break
+                await asyncio.sleep(0.05)
+
+    async def _shrink(self, role: Role, plan: Plan) -> None:
+        wanted = {each.group: each.replicas for each in plan.deployments}
+        fleets = [fleet for fleet in self._fleets.values() if fleet.deployment.role == role]
+        leaving = [member for f in fleets for member in f.leave(wanted.get(f.deployment.group, 0))]
+        if leaving:
+            await self._publish()
+            await asyncio.sleep(_PICKER_FORGETS_WITHIN)
+            async with asyncio.TaskGroup() as group:
+                for member in leaving:
+                    group.create_task(self._patiently(drained(member)))
+        gone = [process for fleet in fleets for process in fleet.release()]
+        self._fleets = {name: fleet for name, fleet in self._fleets.items() if len(fleet) or name in wanted}
+        try:
+            await self._publish()
+        finally:  # also when the stack ends meanwhile: nobody else knows of them now
+            _ask_to_stop(gone)
+        await _until_stopped(gone)
+
+    async def _patiently(self, finished: Awaitable[None]) -> None:
+        """Wait for it, but not for ever, and not when the stack ends."""
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(_until(finished)), group.create_task(_until(self._stop.wait()))]
+            await asyncio.wait(waits, timeout=DRAIN_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+    async def _publish(self) -> None:
+        self._publisher.notice()
+        await self._publisher.settled()
+
+    async def _first_answer(self, plan: Plan) -> None:
+        """Wait until one request went the whole way."""
+        if self._ready or not any(each.replicas for each in plan.of("simulator")):
+            return
+        entry = self._entry(plan)
         deadline = self._clock() + START_TIMEOUT
         while self._clock() < deadline:
-            answer = await get(self._settings.gateway, "/v1/models")
+            answer = await get(entry, "/v1/models")
             if answer is not None and answer.status == 200:
                 return
             await asyncio.sleep(0.05)
         said = "nothing" if answer is None else f"{answer.status} {answer.body[:200].decode(errors='replace')}"
-        raise Unavailable(
-            f"the gateway at {self._settings.gateway} answers {said}: see the logs in {self._folder.logs}"
+        raise Unavailable(f"the stack at {entry} answers {said}: see the logs in {self._folder.logs}")
+
+    def _entry(self, plan: Plan) -> Address:
+        return plan.entry if isinstance(plan.entry, Address) else self._relay.address(*plan.entry)
+
+    # Pods
+
+    def _fleet(self, deployment: Deployment) -> Fleet:
+        return Fleet(deployment, place=partial(self._place, deployment), process=partial(self._pods, deployment))
+
+    def _pods(self, deployment: Deployment, names: Sequence[str], homes: Sequence[Ports]) -> Process:
+        return self._process(
+            programs.program(deployment, names=names, homes=homes, folder=self._folder, envoy=self._envoy)
         )
+
+    def _place(self, deployment: Deployment, count: int) -> Sequence[Ports]:
+        if deployment.pinned:
+            return [deployment.pinned]
+        taken = self._ports()
+        if deployment.role == "simulator":
+            (port,) = deployment.ports
+            first = free_span(deployment.first_port, count=count, host=HOST, given_out=taken)
+            return [{port: Address(HOST, first + at)} for at in range(count)]
+        found: dict[int, Address] = {}
+        for port in deployment.ports:
+            found[port] = Address(HOST, free_span(0, host=HOST, given_out=taken))
+            taken.add(found[port].port)
+        return [found]
+
+    def _ports(self) -> set[int]:
+        pinned = [address.port for d in (self._plan.deployments if self._plan else ()) for address in d.pinned.values()]
+        return {*pinned, *self._relay.ports(), *(port for fleet in self._fleets.values() for port in fleet.ports())}
+
+    def _members(self) -> list[Member]:
+        return [member for fleet in self._fleets.values() for member in fleet.members()]
+
+    def _of(self, role: Role) -> list[Member]:
+        return [member for member in self._members() if member.role == role]
+
+    def _simulators(self) -> list[Member]:
+        return self._of("simulator")
 
     def _process(self, program: Program) -> Process:
         log = self._folder.logs / f"{program.name}.log"
         return Process(program, log=log, changed=self._changed, clock=self._clock)
 
-    # Running
-
-    async def _follow(self, group: asyncio.TaskGroup) -> None:
-        while not self._stop.is_set():
-            wanted = self._folder.wanted()
-            if wanted is not None and wanted.replicas != len(self._fleet):
-                await self._scale(group, wanted=wanted.replicas)
-            await asyncio.sleep(_FOLLOW_EVERY)
-
-    async def _scale(self, group: asyncio.TaskGroup, *, wanted: int) -> None:
-        before = len(self._fleet)
-        try:
-            await self._grow(group, wanted=wanted)
-        except Unavailable as failure:
-            self._say(str(failure))  # it is tried again with growing pauses; the others serve on
-        await self._shrink(wanted=wanted)
-        await self._publisher.settled()
-        self._say(f"scaled from {before} to {len(self._fleet)} simulators")
-        self._write()
-
-    async def _grow(self, group: asyncio.TaskGroup, *, wanted: int) -> None:
-        started = self._fleet.grow(wanted)
-        for process in started:
-            group.create_task(process.supervise())
-        self._publisher.notice()
-        for process in started:
-            await process.until_ready(timeout=START_TIMEOUT)
-            self._say(f"{process.program.name} is ready")
-
-    async def _shrink(self, *, wanted: int) -> None:
-        leaving = self._fleet.leave(wanted)
-        if not leaving:
-            return
-        self._publisher.notice()
-        await self._publisher.settled()
-        await asyncio.sleep(_PICKER_FORGETS_WITHIN)
-        async with asyncio.TaskGroup() as group:
-            for address in leaving:
-                group.create_task(self._drained(address))
-        gone = self._fleet.release()
-        self._publisher.notice()
-        try:
-            await self._publisher.settled()
-        finally:  # also when the stack ends meanwhile: nobody else knows of them now
-            _ask_to_stop(gone)
-        await _until_stopped(gone)
-
-    async def _drained(self, address: Address) -> None:
-        deadline = self._clock() + DRAIN_TIMEOUT
-        while self._clock() < deadline and not self._stop.is_set():
-            answer = await get(address, "/metrics")
-            if answer is None or not (gauge(answer.body, "running") or gauge(answer.body, "waiting")):
-                return
-            await asyncio.sleep(0.1)
+    def _outlets(self) -> Outlets:
+        plan = self._plan
+        if plan is None:
+            return Outlets()
+        deployments = [fleet.deployment for fleet in self._fleets.values()]
+        gateways = [member for member in self._of("gateway") if member.healthy]
+        return Outlets(
+            services=plan.services,
+            backends={
+                each: self._folder.endpoints_file(each.name)
+                for each in (*self._relay.backends(), *_asked_by(deployments))
+            },
+            pickers={self._folder.picker_file(d.group): d.selects for d in deployments if d.role == "picker"},
+            pool=plan.pool_file,
+            admin=gateways[0].admin if gateways else None,
+        )
 
     # Ending
 
     async def _end(self) -> None:
-        for name in ("envoy", "picker"):
-            if name in self._others:
-                await _stop_all([self._others[name]])
-        await _stop_all(self._fleet.processes())
+        by_role = {
+            role: [p for fleet in self._fleets.values() if fleet.deployment.role == role for p in fleet.processes()]
+            for role in _UPWARDS
+        }
+        await _stop_all([*by_role["gateway"], *self._relay.processes])
+        await _stop_all(by_role["picker"])
+        await _stop_all(by_role["simulator"])
 
     # Telling
+
+    def _tell(self, *, before: int) -> None:
+        after = len(self._simulators())
+        if self._ready and before != after:
+            self._say(f"scaled from {before} to {after} simulators")
+        if self._ready and self._file:
+            self._say(f"{self._file} is applied")
 
     def _changed(self, process: Process) -> None:
         back = process.state is State.READY and process.deaths
@@ -185,25 +274,41 @@ class Supervisor:
         self._write()
 
     def _write(self) -> None:
-        settings = self._settings
+        plan = self._plan
+        if plan is None:
+            return
+        gateways, pickers = self._of("gateway"), self._of("picker")
         self._folder.write_stack(
             Stack(
                 pid=os.getpid(),
                 ready=self._ready,
-                gateway=f"http://{settings.gateway}",
-                admin=f"http://{settings.admin}",
-                model=settings.model,
-                failure_mode=settings.failure_mode,
-                picker={
-                    "grpc": str(settings.picker_grpc),
-                    "health": str(settings.picker_health),
-                    "metrics": f"http://{settings.picker_metrics}",
-                },
-                pids={name: process.pid for name, process in self._others.items()},
+                gateway=f"http://{self._entry(plan)}",
+                admin=f"http://{gateways[0].admin}" if gateways else "",
+                model=plan.model,
+                failure_mode=plan.failure_mode,
+                picker=_picker(pickers[-1]) if pickers else {},
+                pids={each.name: each.pid for each in (*pickers, *gateways)} | self._relay.pids(),
                 logs=str(self._folder.logs),
-                replicas=self._fleet.records(),
+                replicas=tuple(_record(member) for member in self._simulators()),
+                services=self._relay.places(),
+                file=self._file,
             )
         )
+
+
+def _asked_by(deployments: Iterable[Deployment]) -> list[Backend]:
+    texts = [text for each in deployments if each.role == "gateway" for text in each.files.values()]
+    return [backend for text in texts for backend in envoys.backends(parse_yaml(text, name="envoy"))]
+
+
+def _picker(member: Member) -> dict[str, str]:
+    grpc, health, metrics = (member.ports[port] for port in (programs.GRPC, programs.HEALTH, programs.METRICS))
+    return {"grpc": str(grpc), "health": str(health), "metrics": f"http://{metrics}"}
+
+
+def _record(member: Member) -> Replica:
+    state = "leaving" if member.leaving else member.state
+    return Replica(name=member.name, address=str(member.address), state=state, pid=member.pid)
 
 
 async def until_ready(folder: Folder) -> Stack:
@@ -213,6 +318,10 @@ async def until_ready(folder: Folder) -> Stack:
         if stack is not None and stack.ready:
             return stack
         await asyncio.sleep(0.02)
+
+
+async def _until(awaited: Awaitable[object]) -> None:
+    await awaited
 
 
 async def _stop_all(processes: Iterable[Process]) -> None:

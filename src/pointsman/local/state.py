@@ -8,6 +8,7 @@ reader sees the old or the new one.
 
 import fcntl
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -39,6 +40,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     pids: dict[str, int | None]
     logs: str
     replicas: tuple[Replica, ...]
+    services: dict[str, str] = {}
+    """Where each Service is, by its name and port."""
+    file: str = ""
+    """The resource that the stack is made from, when it is made from one."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +73,23 @@ class Folder:
         self.logs = path / "logs"
         self.stack_file = path / "stack.json"
         self.wanted_file = path / "wanted.json"
-        self.bootstrap_file = path / "envoy.json"
         self.envoy_endpoints_file = path / "envoy-endpoints.json"
-        self.picker_endpoints_file = path / "picker-endpoints.yaml"
+        self.listeners_file = path / "endpoints" / "services.listeners.json"
+        self.clusters_file = path / "endpoints" / "services.clusters.json"
         self._lock_file = path / "lock"
         self._lock: IO[bytes] | None = None
+
+    def endpoints_file(self, backend: str) -> Path:
+        """Return where Envoys read who is behind a port of a Service."""
+        return self.path / "endpoints" / f"{backend}.json"
+
+    def picker_file(self, group: str) -> Path:
+        """Return where the pickers of a revision read whom they may pick."""
+        return self.path / "endpoints" / f"{group}.yaml"
+
+    def config_file(self, pod: str, name: str) -> Path:
+        """Return where a Pod finds a file of its own."""
+        return self.path / "config" / pod / name
 
     def acquire(self) -> None:
         """Become the supervisor of this folder, until the process ends.
@@ -87,6 +104,9 @@ class Folder:
             lock.close()
             raise Unavailable(f"a stack runs already in {self.path}: `pointsman down` stops it") from None
         self._lock = lock
+        for inner in ("endpoints", "config"):
+            shutil.rmtree(self.path / inner, ignore_errors=True)
+        (self.path / "endpoints").mkdir()
         self.wanted_file.unlink(missing_ok=True)
         self.stack_file.unlink(missing_ok=True)
 

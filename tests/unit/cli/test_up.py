@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cyclopts import App
 from tests.unit.local.test_state import STACK
@@ -86,3 +87,36 @@ def test_what_cannot_change_while_it_runs(options: Options, flag: str) -> None:
 def test_what_is_the_same_or_not_named_is_no_change() -> None:
     refuse_changes(Options(replicas=9), stack=STACK)
     refuse_changes(Options(port=8080, model="m"), stack=STACK)
+
+
+FILE = Path(__file__).parents[3] / "config" / "samples" / "sim_v1alpha1_simulatordeployment_minimal.yaml"
+
+
+def test_file_goes_on_to_the_detached_stack() -> None:
+    options = Options(file=FILE, any_ports=True)
+    options.check()
+    assert parse(*options.arguments()) == options
+    assert parse("-f", str(FILE)).file == FILE
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(Options(file=FILE, replicas=2), "--replicas cannot be combined with -f: say it in", id="flag"),
+        pytest.param(Options(file=FILE, fail_open=True), "--fail-open cannot be combined with -f", id="switch"),
+        pytest.param(Options(file=Path("/none.yaml")), r"/none\.yaml: cannot be read", id="no file"),
+        pytest.param(Options(any_ports=True), "--any-ports is about Services", id="any ports without a file"),
+    ],
+)
+def test_what_a_file_excludes(options: Options, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        options.check()
+
+
+def test_stack_of_a_file_is_changed_by_its_file() -> None:
+    of_file = msgspec.structs.replace(STACK, file=str(FILE))
+    refuse_changes(Options(file=FILE), stack=of_file)
+    with pytest.raises(UserError, match=r"--replicas cannot change a stack that is made from a file: edit .*minimal"):
+        refuse_changes(Options(replicas=2), stack=of_file)
+    with pytest.raises(UserError, match="the stack that runs is made from flags"):
+        refuse_changes(Options(file=FILE), stack=STACK)

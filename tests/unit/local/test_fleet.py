@@ -1,23 +1,36 @@
 """Which simulators share a process as a stack grows and shrinks; no process is started here."""
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.local.test_programs import settings
+from tests.unit.local.test_programs import FOLDER, here, part
 
 from pointsman.local.fleet import Fleet
-from pointsman.local.processes import Process, Program
+from pointsman.local.plan import Deployment, Ports
+from pointsman.local.processes import Process
+from pointsman.local.programs import program
 
 
-def unstarted(program: Program) -> Process:
-    return Process(program, log=Path("unused"), changed=lambda _: None, clock=lambda: 0.0)
+def new_fleet(deployment: Deployment) -> Fleet:
+    free = itertools.count(1)
+
+    def place(count: int) -> Sequence[Ports]:
+        return [{port: here(next(free)) for port in deployment.ports} for _ in range(count)]
+
+    def unstarted(names: Sequence[str], homes: Sequence[Ports]) -> Process:
+        found = program(deployment, names=names, homes=homes, folder=FOLDER, envoy=Path("envoy"))
+        return Process(found, log=Path("unused"), changed=lambda _: None, clock=lambda: 0.0)
+
+    return Fleet(deployment, place=place, process=unstarted)
 
 
 @pytest.fixture
 def fleet() -> Fleet:
-    return Fleet(settings(first_simulator_port=0), process=unstarted)
+    return new_fleet(part("simulator"))
 
 
 def scale(fleet: Fleet, wanted: int) -> tuple[list[str], set[str]]:
@@ -28,7 +41,7 @@ def scale(fleet: Fleet, wanted: int) -> tuple[list[str], set[str]]:
 
 
 def where(fleet: Fleet) -> dict[str, str]:
-    return {record.name: record.address for record in fleet.records()}
+    return {member.name: str(member.address) for member in fleet.members()}
 
 
 def test_few_are_a_process_each_and_many_share_one(fleet: Fleet) -> None:
@@ -55,14 +68,19 @@ def test_spares_return_where_they_were_before_anything_is_started(fleet: Fleet) 
 
 def test_who_is_leaving_is_shown_and_not_picked(fleet: Fleet) -> None:
     fleet.grow(3)
-    assert [str(address) for address in fleet.leave(1)] == [where(fleet)[f"simulator-{n}"] for n in (2, 1)]
-    assert [record.state for record in fleet.records()] == ["starting", "leaving", "leaving"]
+    assert [member.name for member in fleet.leave(1)] == ["simulator-2", "simulator-1"]
     assert [member.leaving for member in fleet.members()] == [False, True, True]
+
+
+def test_only_simulators_share_a_process() -> None:
+    pickers = new_fleet(Deployment(name="epp", role="picker", replicas=9, ports=(9002, 9003, 9090)))
+    assert len(pickers.grow(9)) == 9
+    assert len(set(pickers.ports())) == 27
 
 
 @given(st.lists(st.integers(1, 30), max_size=6))
 def test_any_way_of_scaling_counts_up_without_a_gap_and_moves_nobody(sizes: list[int]) -> None:
-    fleet = Fleet(settings(first_simulator_port=0), process=unstarted)
+    fleet = new_fleet(part("simulator"))
     running: set[str] = set()
     for wanted in sizes:
         before = where(fleet)

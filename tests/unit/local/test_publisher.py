@@ -6,21 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from pointsman.core.documents import read_yaml
-from pointsman.local.publisher import Publisher, hosts
+from pointsman.local.envoys import Backend
+from pointsman.local.plan import Service
+from pointsman.local.publisher import Outlets, Publisher, hosts
 from pointsman.local.replicas import Member
-from pointsman.local.state import Folder
 from pointsman.render.addresses import Address
 
 
 def member(port: int, *, healthy: bool = True, leaving: bool = False) -> Member:
-    return Member(name=f"s{port}", address=Address("127.0.0.1", port), healthy=healthy, leaving=leaving)
+    here = Address("127.0.0.1", port)
+    return Member(name=f"s{port}", address=here, ports={8200: here}, healthy=healthy, leaving=leaving)
 
 
 class Scene:
     def __init__(self, path: Path) -> None:
         self.members: list[Member] = []
-        self.folder = Folder(path)
-        self.publisher = Publisher(self.folder, members=lambda: self.members)
+        self.pool, self.listing, self.service = path / "pool.json", path / "picker.yaml", path / "service.json"
+        outlets = Outlets(
+            services=[Service(name="front", selector={}, ports={80: 8200})],
+            backends={Backend(service="front", port=80): self.service},
+            pickers={self.listing: {}},
+            pool=self.pool,
+        )
+        self.publisher = Publisher(members=lambda: self.members, outlets=lambda: outlets)
 
     async def after(self, *members: Member) -> tuple[list[int], list[int]]:
         """Return the ports that Envoy and the picker know, once the files are true."""
@@ -28,13 +36,13 @@ class Scene:
         await self.publisher.publish()
         return self.envoy(), self.picker()
 
-    def envoy(self) -> list[int]:
-        (assignment,) = json.loads(self.folder.envoy_endpoints_file.read_text())["resources"]
+    def envoy(self, path: Path | None = None) -> list[int]:
+        (assignment,) = json.loads((path or self.pool).read_text())["resources"]
         rows: list[dict[str, Any]] = assignment["endpoints"][0]["lb_endpoints"]
         return [row["endpoint"]["address"]["socket_address"]["port_value"] for row in rows]
 
     def picker(self) -> list[int]:
-        return [row["port"] for row in read_yaml(self.folder.picker_endpoints_file)["endpoints"]]
+        return [row["port"] for row in read_yaml(self.listing)["endpoints"]]
 
 
 async def test_life_of_a_replica(tmp_path: Path) -> None:
@@ -50,10 +58,16 @@ async def test_life_of_a_replica(tmp_path: Path) -> None:
 async def test_unchanged_files_are_not_written_again(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     await scene.after(member(1))
-    before = [path.stat().st_ino for path in (scene.folder.envoy_endpoints_file, scene.folder.picker_endpoints_file)]
+    before = [path.stat().st_ino for path in (scene.pool, scene.listing, scene.service)]
     await scene.after(member(1))
-    after = [path.stat().st_ino for path in (scene.folder.envoy_endpoints_file, scene.folder.picker_endpoints_file)]
+    after = [path.stat().st_ino for path in (scene.pool, scene.listing, scene.service)]
     assert after == before
+
+
+async def test_service_leads_to_who_is_healthy_and_stays(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    await scene.after(member(1), member(2, healthy=False), member(3, leaving=True))
+    assert scene.envoy(scene.service) == [1]
 
 
 async def test_files_exist_even_when_nobody_is_there(tmp_path: Path) -> None:
@@ -80,3 +94,6 @@ def test_hosts_of_envoys_listing() -> None:
         "pickers::127.0.0.1:9002::health_flags::healthy\n"
     )
     assert hosts(listing) == {"127.0.0.1:8200", "[::1]:8201"}
+    sick = listing.replace("[::1]:8201::health_flags::healthy", "[::1]:8201::health_flags::/failed_active_hc")
+    assert hosts(sick, healthy=True) == {"127.0.0.1:8200"}
+    assert hosts(sick, cluster="pickers", healthy=True) == {"127.0.0.1:9002"}

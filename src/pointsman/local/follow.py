@@ -1,0 +1,68 @@
+"""Where plans come from while a stack runs: what `pointsman up` asks of it, or the file that it is made from."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from pointsman.api import parse
+from pointsman.core.documents import parse_yaml
+from pointsman.core.errors import UserError
+from pointsman.core.watch import watch_files
+from pointsman.local import objects
+from pointsman.local.plan import Plan
+from pointsman.local.state import Folder
+from pointsman.render.facts import Facts
+from pointsman.render.stack import stack
+
+_LOOK_EVERY = 0.2
+
+
+async def wishes(plan: Plan, *, folder: Folder) -> AsyncIterator[Plan]:
+    """Yield the plan, and again with each other number of simulators that someone asks for."""
+    yield plan
+    while True:
+        wanted = folder.wanted()
+        if wanted is not None and wanted.replicas != plan.of("simulator")[0].replicas:
+            plan = _scaled(plan, replicas=wanted.replicas)
+            yield plan
+        await asyncio.sleep(_LOOK_EVERY)
+
+
+async def edits(path: Path, *, say: Callable[[str], None]) -> AsyncIterator[Plan]:
+    """Yield the plan of a file, and again after each edit; one that is wrong changes nothing, and is told.
+
+    Raises UserError when it is wrong to begin with.
+    """
+    last: Plan | None = None
+    async for (content,) in watch_files([path]):
+        try:
+            plan = plan_of(content, name=str(path))
+        except UserError as error:
+            if last is None:
+                raise
+            say(f"{error} (the stack stays as it is)")
+            continue
+        for notice in plan.notices:
+            if last is None or notice not in last.notices:
+                say(f"note: {notice}")
+        if last is not None and plan != last:
+            say(f"applying {path}")
+        if plan != last:
+            yield plan
+        last = plan
+
+
+def plan_of(content: bytes | None, *, name: str) -> Plan:
+    """Return the plan of a file with a SimulatorDeployment; raises UserError."""
+    if content is None:
+        raise UserError(f"{name}: cannot be read")
+    # This machine has no definitions of Istio or the Gateway API: what needs them is done without, or told.
+    return objects.plan(stack(parse(parse_yaml(content, name=name), source=name), Facts()))
+
+
+def _scaled(plan: Plan, *, replicas: int) -> Plan:
+    changed = tuple(
+        dataclasses.replace(each, replicas=replicas) if each.role == "simulator" else each for each in plan.deployments
+    )
+    return dataclasses.replace(plan, deployments=changed)

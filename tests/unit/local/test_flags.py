@@ -1,0 +1,25 @@
+import pytest
+
+from pointsman.local import flags
+
+LINE = ("--a", "1", "--b=2", "--on", "--c", "x", "--a=3", "alone")
+
+
+@pytest.mark.parametrize(("name", "expected"), [("a", "3"), ("b", "2"), ("c", "x"), ("d", "")])
+def test_last_value_counts(name: str, expected: str) -> None:
+    assert flags.value(LINE, name) == expected
+
+
+def test_value_that_is_not_there() -> None:
+    assert flags.value(("--a",), "a") == ""
+
+
+def test_flags_go_with_their_values_and_switches_alone() -> None:
+    assert flags.without(LINE, ["a"], switches=["on"]) == ("--b=2", "--c", "x", "alone")
+    assert flags.without(LINE, ["b", "c"]) == ("--a", "1", "--on", "--a=3", "alone")
+    assert flags.without(("--on=true", "x"), [], switches=["on"]) == ("x",)
+
+
+def test_paths_and_variables() -> None:
+    assert flags.relocated(("--f", "/c/x"), paths={"/c/x": "/here/x"}) == ("--f", "/here/x")
+    assert flags.expanded(("$(A).$(B)", "$(C)"), variables={"A": "1", "B": "2"}) == ("1.2", "$(C)")

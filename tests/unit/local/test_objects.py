@@ -1,0 +1,103 @@
+"""What a resource means on one machine: the same objects as on a cluster, as processes, ports and files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pointsman.api import parse, read
+from pointsman.core.errors import UserError
+from pointsman.local import objects
+from pointsman.local.plan import Deployment, Plan
+from pointsman.render.facts import Facts
+from pointsman.render.stack import Stack, stack
+
+SAMPLES = Path(__file__).parents[3] / "config" / "samples"
+
+
+def rendered(sample: str) -> Stack:
+    return stack(read(SAMPLES / f"sim_v1alpha1_simulatordeployment_{sample}.yaml"), Facts())
+
+
+def plan_of(**spec: Any) -> Plan:
+    head = {"apiVersion": "sim.llm-d.io/v1alpha1", "kind": "SimulatorDeployment", "metadata": {"name": "x"}}
+    return objects.plan(stack(parse({**head, "spec": spec}, source="it"), Facts()))
+
+
+def by_name(plan: Plan) -> dict[str, Deployment]:
+    return {each.name: each for each in plan.deployments}
+
+
+def test_full_sample() -> None:
+    plan = objects.plan(rendered("full"))
+    assert {each.name: (each.role, each.replicas) for each in plan.deployments} == {
+        "gaie-sim-epp": ("picker", 1),
+        "ms-sim-llm-d-modelservice-decode": ("simulator", 2),
+        "ms-sim-llm-d-modelservice-prefill": ("simulator", 2),
+        "infra-sim-inference-gateway": ("gateway", 1),
+        "infra-sim-inference-gateway-istio": ("gateway", 1),
+    }
+    assert plan.entry == ("infra-sim-inference-gateway", 8080)
+    assert plan.model == "random"
+
+
+@pytest.mark.parametrize("sample", ["minimal", "istio", "full", "prefill_decode"])
+def test_every_service_of_a_sample_leads_somewhere(sample: str) -> None:
+    plan = objects.plan(rendered(sample))
+    for service in plan.services:
+        behind = [each for each in plan.deployments if service.selects(each.labels)]
+        assert behind, service.name
+        assert set(service.ports.values()) <= {port for each in behind for port in each.ports}
+
+
+def test_picker_asks_no_cluster_and_finds_the_pods_of_both_stages() -> None:
+    plan = objects.plan(rendered("full"))
+    picker = by_name(plan)["gaie-sim-epp"]
+    line = " ".join(picker.arguments)
+    assert "--endpoint" not in line and "--pool" not in line
+    assert "--config-file /config/default-plugins.yaml" in line
+    assert "kind: EndpointPickerConfig" in picker.files["/config/default-plugins.yaml"]
+    picked = [each.name for each in plan.of("simulator") if picker.selects.items() <= each.labels.items()]
+    assert sorted(picked) == ["ms-sim-llm-d-modelservice-decode", "ms-sim-llm-d-modelservice-prefill"]
+
+
+def test_of_several_pickers_one_runs_and_needs_no_lease() -> None:
+    (picker,) = plan_of(epp={"enabled": True, "replicas": 3}).of("picker")
+    assert picker.replicas == 1
+    assert "--ha-enable-leader-election" not in picker.arguments
+
+
+def test_gateway_has_a_port_for_all_that_it_listens_on() -> None:
+    gateway = by_name(objects.plan(rendered("full")))["infra-sim-inference-gateway"]
+    assert gateway.ports == (80, 19000, 19001)
+    assert "/etc/envoy/envoy.yaml" in gateway.files
+
+
+def test_without_a_gateway_requests_go_to_the_service() -> None:
+    assert objects.plan(rendered("minimal")).entry == ("gaie-inference-scheduling-proxy", 8200)
+    assert plan_of(service={"name": "mine", "port": 8300}).entry == ("mine", 8300)
+
+
+def test_what_cannot_be_had_here_is_told() -> None:
+    (notice,) = plan_of(gateway={"enabled": True}).notices
+    assert "install its definitions, or use inferenceGateway.standard" in notice
+
+
+def test_edit_of_one_part_leaves_the_others_as_they_are() -> None:
+    base: dict[str, Any] = {"epp": {"enabled": True}, "decode": {"enabled": True}}
+    before = by_name(plan_of(**base))
+    after = by_name(plan_of(**base | {"decode": {"enabled": True, "args": ["--seed", "1"], "replicas": 5}}))
+    changed = {name for name in before if before[name].group != after[name].group}
+    assert changed == {"ms-sim-llm-d-modelservice-decode"}
+
+
+def test_container_that_is_not_ours() -> None:
+    document = {
+        "kind": "Deployment",
+        "metadata": {"name": "db", "namespace": "x"},
+        "spec": {"template": {"spec": {"containers": [{"image": "postgres"}]}}},
+    }
+    found = rendered("minimal")
+    foreign = Stack(names=found.names, objects=(document,), components=(), notices=(), gateway_url="http://a.b.svc:80")
+    with pytest.raises(UserError, match="Deployment db runs postgres, which cannot run here: only on a cluster"):
+        objects.plan(foreign)

@@ -1,0 +1,200 @@
+"""SimulatorDeployments on a control plane: the definitions that a stack can use, an operator, a place to look at."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.assets import Missing
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.packages import ROOT
+from tests.cluster.widgets import eventually
+from tests.istio import assets as istio
+
+from pointsman.api import SIMULATOR_DEPLOYMENT
+from pointsman.kube import Client, Key, Kind, Object, connect
+from pointsman.kube.conditions import is_current
+from pointsman.kube.errors import NotFound
+from pointsman.operator.kinds import MADE, OWNERSHIP
+from pointsman.operator.process import Plan, Process
+
+SAMPLES = ROOT / "config" / "samples"
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
+POD = Kind("", "v1", "Pod", "pods")
+ON: dict[str, Any] = {"enabled": True}
+# Every kind of object that a stack can have, where nobody makes Pods of Gateways.
+EVERYTHING: dict[str, Any] = {
+    "epp": ON,
+    "inferenceGateway": ON | {"standard": ON, "istio": ON},
+    "gateway": ON | {"routeName": "old-route"},
+    "loadBalancing": ON,
+    "prefill": ON,
+    "decode": ON,
+}
+# As their projects publish them; of each project only what a stack has to do with.
+_PUBLISHED = {
+    "gatewayclasses.gateway.networking.k8s.io": "gateway.networking.k8s.io_gatewayclasses.yaml",
+    "gateways.gateway.networking.k8s.io": "gateway.networking.k8s.io_gateways.yaml",
+    "httproutes.gateway.networking.k8s.io": "gateway.networking.k8s.io_httproutes.yaml",
+    "inferencepools.inference.networking.k8s.io": "inference.networking.k8s.io_inferencepools.yaml",
+    "destinationrules.networking.istio.io": "istio.yaml",
+}
+
+
+def sample(name: str) -> Path:
+    """Return the file of a sample."""
+    return SAMPLES / f"sim_v1alpha1_simulatordeployment_{name}.yaml"
+
+
+@contextmanager
+def defined(plane: ControlPlane, *, mesh: bool = True) -> Iterator[None]:
+    """Let the API server serve SimulatorDeployments and, with `mesh`, what else a stack can consist of."""
+    if not plane.complete:
+        pytest.skip("stacks need Deployments to become Pods: this control plane has no controllers")
+    ours = (ROOT / "config" / "crd" / "sim.llm-d.io_simulatordeployments.yaml").read_text()
+    text = "\n---\n".join([ours, *(_published() if mesh else [])])
+    plane.kubectl("apply", "--server-side", "-f", "-", text=text)
+    names = [f"crd/{name}" for name in (SIMULATOR_DEPLOYMENT, *(_PUBLISHED if mesh else ()))]
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    yield
+    plane.kubectl("delete", "--timeout=60s", *names)
+
+
+def _published() -> Iterator[str]:
+    """Yield the definitions as they are written: they are large, and nobody here reads them."""
+    try:
+        crds = istio.find() / "crds"
+    except Missing as reason:
+        pytest.skip(f"no definitions of Istio, the Gateway API and InferencePool: {reason}")
+    for name, file in _PUBLISHED.items():
+        parts = f"\n{(crds / file).read_text()}".split("\n---\n")
+        yield next(part for part in parts if f"\n  name: {name}\n" in part)
+
+
+@asynccontextmanager
+async def operator(kubeconfig: Path, **plan: Any) -> AsyncIterator[Process]:
+    """Run an operator in this process while the block runs."""
+    async with connect(kubeconfig) as client, asyncio.TaskGroup() as group:
+        process = Process(client, Plan(**plan), environment={"POD_NAMESPACE": "default"})
+        task = group.create_task(process.run())
+        yield process
+        task.cancel()
+
+
+def requests(process: Process) -> Counter[str]:
+    """Return how many requests the operator has made, by method."""
+    counted: Counter[str] = Counter()
+    for metric in process.metrics.registry.collect():
+        for one in metric.samples:
+            if one.name == "rest_client_requests_total":
+                counted[one.labels["method"]] += int(one.value)
+    return counted
+
+
+@dataclass(frozen=True)
+class Site:
+    """A namespace with stacks in it."""
+
+    plane: ControlPlane
+    client: Client
+    namespace: str
+
+    async def kubectl(self, *arguments: str, text: str | None = None) -> str:
+        """Run kubectl in the namespace, aside: the operator in this process goes on meanwhile."""
+        return await asyncio.to_thread(self.plane.kubectl, "-n", self.namespace, *arguments, text=text)
+
+    async def create(self, name: str = "stack", /, **spec: Any) -> None:
+        """Create a stack."""
+        metadata = {"name": name, "namespace": self.namespace}
+        document = {
+            "apiVersion": SIMULATOR_DEPLOYMENT.api_version,
+            "kind": SIMULATOR_DEPLOYMENT.kind,
+            "metadata": metadata,
+            "spec": spec,
+        }
+        await self.client.create(SIMULATOR_DEPLOYMENT, document)
+
+    async def edit(self, name: str = "stack", /, **spec: Any) -> None:
+        """Change a stack as `kubectl patch --type=merge` does; None takes a field away."""
+        await self.client.patch(SIMULATOR_DEPLOYMENT, Key(self.namespace, name), {"spec": spec}, how="merge")
+
+    async def get(self, kind: Kind, name: str) -> Object:
+        """Return an object as the server has it."""
+        return await self.client.get(kind, Key(self.namespace, name))
+
+    async def list(self, kind: Kind, selector: str = "") -> list[Object]:
+        """Return the objects of a kind."""
+        parameters = {"labelSelector": selector} if selector else {}
+        answer = await self.client.request("GET", kind.path(self.namespace), parameters=parameters)
+        found: list[Object] = json.loads(answer)["items"]
+        return found
+
+    async def made(self) -> dict[str, Object]:
+        """Return everything that the operator has made here, by kind and name."""
+        found: dict[str, Object] = {}
+        for kind in MADE:
+            try:
+                listed = await self.list(kind, OWNERSHIP.selector)
+            except NotFound:  # the kind is not defined
+                continue
+            found |= {f"{kind.kind}/{one['metadata']['name']}": {"kind": kind.kind} | one for one in listed}
+        return found
+
+    async def condition(self, type_: str, name: str = "stack") -> dict[str, Any]:
+        """Return a condition of a stack; an empty one when it is not there."""
+        live = await self.get(SIMULATOR_DEPLOYMENT, name)
+        found = live.get("status", {}).get("conditions", [])
+        return next((one for one in found if one["type"] == type_), {})
+
+    async def told(self, type_: str, status: str, reason: str, name: str = "stack") -> str:
+        """Wait for a condition and return its message."""
+
+        async def asked() -> str:
+            found = await self.condition(type_, name)
+            assert (found.get("status"), found.get("reason")) == (status, reason), found
+            return str(found["message"])
+
+        return await eventually(asked)
+
+    async def ready(self, name: str = "stack") -> Object:
+        """Return a stack once it is ready for what it asks now."""
+
+        async def asked() -> Object:
+            live = await self.get(SIMULATOR_DEPLOYMENT, name)
+            assert live.get("status", {}).get("observedGeneration") == live["metadata"]["generation"], live
+            assert is_current(live, "Ready"), live.get("status")
+            return live
+
+        return await eventually(asked)
+
+    async def becomes(self, expected: set[str]) -> None:
+        """Wait until exactly these objects are here."""
+
+        async def asked() -> None:
+            assert set(await self.made()) == expected
+
+        await eventually(asked)
+
+    async def empties(self) -> None:
+        """Wait until nothing of any stack is here, Pods included."""
+
+        async def asked() -> None:
+            left = [f"{one['kind']}/{one['metadata']['name']}" for one in (await self.made()).values()]
+            left += [one["metadata"]["name"] for kind in (REPLICA_SET, POD) for one in await self.list(kind)]
+            assert left == []
+
+        await eventually(asked)
+
+    async def clear(self) -> None:
+        """Delete the stacks of the namespace, so that no later operator looks after them while it goes."""
+        await self.client.request("DELETE", SIMULATOR_DEPLOYMENT.path(self.namespace))
+
+        async def asked() -> None:
+            assert await self.list(SIMULATOR_DEPLOYMENT) == []
+
+        await eventually(asked)

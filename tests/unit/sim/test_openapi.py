@@ -5,6 +5,8 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
+from random import Random
 from typing import Any
 
 import httpx
@@ -19,6 +21,7 @@ from pointsman.sim.routes import CONTROLS, GENERATION
 from pointsman.sim.server import serving
 from pointsman.sim.settings import Settings
 
+VARIANTS = 16  # of each request that the document allows or forbids: making one up takes far longer than sending it
 EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "120"))
 pytestmark = [
     pytest.mark.xdist_group("sim-fuzz"),  # the last test looks at what the others left
@@ -65,6 +68,14 @@ def session() -> Iterator[requests.Session]:
         yield kept
 
 
+@pytest.fixture(scope="module")
+def connection(url: str) -> Iterator[HTTPConnection]:
+    """The same, with as little around it as there can be."""
+    kept = HTTPConnection(url.removeprefix("http://"), timeout=60)
+    yield kept
+    kept.close()
+
+
 def test_the_document_names_every_route_that_reads_a_body() -> None:
     reading = {path for path, methods in CONTROLS.items() if "POST" in methods} | set(GENERATION)
     without_body = {"/sleep", "/wake_up", "/ping", "/reset_prefix_cache", "/admin/config", "/fake_metrics"}
@@ -72,16 +83,37 @@ def test_the_document_names_every_route_that_reads_a_body() -> None:
     assert all("GET" in CONTROLS[path] for path in ASKED)
 
 
+def damaged(body: bytes, chance: Random) -> Iterator[bytes]:
+    """Return a body cut short, with other bytes, with a piece left out, and with a piece said twice, in turn."""
+    for number in range(VARIANTS):
+        start, end = sorted(chance.randrange(len(body) + 1) for _ in range(2))
+        piece = body[start:end]
+        yield (
+            body[:end],
+            body[:start] + chance.randbytes(len(piece) % 5 + 1) + body[start + 1 :],
+            body[:start] + body[end:],
+            body[:end] + piece + body[end:],
+        )[number % 4]
+
+
 @schema.parametrize()
 @settings(
-    max_examples=max(EXAMPLES // len(READS), 5),
+    max_examples=max(EXAMPLES // len(READS) // (VARIANTS + 1), 5),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
 )
-def test_fuzz_what_the_document_allows(case: schemathesis.Case[Any], url: str, session: requests.Session) -> None:
+def test_fuzz_what_the_document_allows_and_what_resembles_it(
+    case: schemathesis.Case[Any], url: str, session: requests.Session, connection: HTTPConnection
+) -> None:
     response = case.call(base_url=url, session=session, timeout=60)
     assert response.status_code < 500, (case.body, response.text)
+    body = response.request.body
+    for variant in damaged(body, Random(body)) if isinstance(body, bytes) else ():
+        connection.request(case.method, case.path, variant)
+        answer = connection.getresponse()
+        said = answer.read()
+        assert answer.status < 500, (variant, said)
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

@@ -44,27 +44,34 @@ def change(pod: Pod, request: Request) -> Response:
     if not isinstance(given, dict):
         raise Refusal(400, "The request body must be an object of setting names and values")
     try:
-        pod.apply(check(replace(pod.settings, **_values(given))))
+        pod.apply(check(replace(pod.settings, **_values(given, pod.settings))))
     except UserError as error:
         raise Refusal(400, str(error)) from None
     return reply(document(pod.settings))
 
 
-def _values(given: dict[str, Any]) -> dict[str, Any]:
-    values = {}
+def _values(given: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for key, value in given.items():
         option = OPTIONS.get(key)
         if option is None or not option.metadata["admin"]:
             raise UserError(f"{key} cannot be changed while serving")
         values[option.name] = convert(key, value)
+    if values.get("fake_metrics") is not None:
+        values["fake_metrics"] = _more_fakes(values["fake_metrics"], settings)
     return values
+
+
+def _more_fakes(given: Any, settings: Settings) -> Any:
+    """Return the fake metrics with some of them changed; those that are not named stay."""
+    return {**(settings.fake_metrics or {}), **given} if isinstance(given, dict) else given
 
 
 def fake_metrics(pod: Pod, request: Request) -> Response:
     """POST /fake_metrics: the older way to change fake metrics."""
     try:
         given = msgspec.json.decode(request.body)
-        pod.apply(check(replace(pod.settings, fake_metrics=given)))
+        pod.apply(check(replace(pod.settings, fake_metrics=_more_fakes(given, pod.settings))))
     except (msgspec.DecodeError, UserError) as error:
         raise Refusal(500, str(error)) from None
     return Response(204, content_type=b"")

@@ -10,7 +10,7 @@ import os
 import signal
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -133,6 +133,8 @@ def open_dataset(settings: Settings) -> Dataset | None:
 @contextlib.asynccontextmanager
 async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIterator[list[Served]]:
     """Serve all pods of the settings until the context ends."""
+    if settings.mm_encoder_only:
+        settings = replace(settings, enable_kvcache=False)  # an encoder keeps no keys and values
     model, context = load_step_model(settings), tls_context(settings)
     dataset = await asyncio.to_thread(open_dataset, settings)
     async with Server() as server, asyncio.TaskGroup() as tasks:

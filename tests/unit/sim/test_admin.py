@@ -127,3 +127,9 @@ async def test_fake_metrics_replace_what_is_shown(connect: Connect) -> None:
     assert 'running_lora_adapters="a,b",waiting_lora_adapters="c"} 5\n' in page
     assert (await client.post("/fake_metrics", json={"running-requests": 1})).status_code == 204
     assert await metric(client, "vllm:num_requests_running") == 1
+    assert await metric(client, "vllm:num_requests_waiting") == 4  # what was not named stays
+    changed = await client.post("/admin/config", json={"fake-metrics": {"kv-cache-usage": 0.5}})
+    assert changed.json()["fake-metrics"]["waiting-requests"] == "squarewave:4:4:1s"
+    assert await metric(client, "vllm:kv_cache_usage_perc") == 0.5
+    await client.post("/admin/config", json={"fake-metrics": None})
+    assert await metric(client, "vllm:num_requests_waiting") == 0

@@ -1,7 +1,6 @@
 """A cluster as these tests see it: kubectl, a shell as a person has it, and the name of our image there."""
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,8 @@ class Cluster:
     program: str = "kubectl"
     entry: Sequence[str] = ()
     """What goes before a command that is to run where ports are our own."""
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """How it finds kubectl there, and kubectl the cluster."""
 
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
         """Run kubectl and return what it prints."""
@@ -34,7 +34,6 @@ class Cluster:
 
     def bash(self, script: str, *, within: float = 400.0) -> str:
         """Run what a person would type, in the clone, and return what it prints; raises when a command fails."""
-        variables = {"KUBECONFIG": str(self.config), "BUILD": "never"}  # the nodes have our image
         command = [*self.entry, "bash", "-euo", "pipefail", "-c", script]
         run = subprocess.run(
             command,
@@ -43,7 +42,7 @@ class Cluster:
             timeout=within,
             check=False,
             cwd=ROOT,
-            env={**self.environment, **variables},
+            env={**self.environment, "BUILD": "never"},  # the nodes have our image
         )
         if run.returncode:
             raise AssertionError(f"{script}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}")

@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     given = os.environ.get("E2E_KUBECONFIG")
     if given:
         image = os.environ.get("E2E_IMAGE", IMAGE)
-        yield Cluster(Path(given), image=image)
+        yield Cluster(Path(given), image=image, environment={**os.environ, "KUBECONFIG": given})
         return
     missing = [name for name in ("apt-get", "go", "gcc", "unshare") if not shutil.which(name)]
     if sys.platform != "linux" or os.geteuid() != 0 or missing:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.widgets import eventually
+from tests.unit.api.test_read import document
 
 from pointsman.api import SIMULATOR_DEPLOYMENT, parse
 from pointsman.core.errors import UserError
@@ -30,15 +31,6 @@ def defined(plane: ControlPlane) -> Iterator[None]:
     plane.kubectl("wait", "--for=condition=Established", f"crd/{SIMULATOR_DEPLOYMENT}")
     yield
     plane.kubectl("delete", "-k", str(CONFIG / "crd"))
-
-
-def document(name: str = "stack", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "sim.llm-d.io/v1alpha1",
-        "kind": "SimulatorDeployment",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
 
 
 async def stored(client: Client, namespace: str, *, name: str = "stack") -> dict[str, Any]:

@@ -27,6 +27,8 @@ app.command("pointsman.cli.epp:epp", name="epp")
 app.command("pointsman.cli.sim:sim", name="sim")
 app.command("pointsman.cli.replay:run", name="replay")
 app.command("pointsman.cli.operator:operator", name="operator")
+app.command("pointsman.cli.render:render", name="render")
+app.command("pointsman.cli.render:diff", name="diff")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.api.test_read import document
 
 from pointsman.api import parse, read
 from pointsman.core.errors import UserError
@@ -20,8 +21,7 @@ def rendered(sample: str) -> Stack:
 
 
 def plan_of(**spec: Any) -> Plan:
-    head = {"apiVersion": "sim.llm-d.io/v1alpha1", "kind": "SimulatorDeployment", "metadata": {"name": "x"}}
-    return objects.plan(stack(parse({**head, "spec": spec}, source="it"), Facts()))
+    return objects.plan(stack(parse(document(**spec), source="it"), Facts()))
 
 
 def by_name(plan: Plan) -> dict[str, Deployment]:
@@ -92,12 +92,12 @@ def test_edit_of_one_part_leaves_the_others_as_they_are() -> None:
 
 
 def test_container_that_is_not_ours() -> None:
-    document = {
+    foreign = {
         "kind": "Deployment",
         "metadata": {"name": "db", "namespace": "x"},
         "spec": {"template": {"spec": {"containers": [{"image": "postgres"}]}}},
     }
     found = rendered("minimal")
-    foreign = Stack(names=found.names, objects=(document,), components=(), notices=(), gateway_url="http://a.b.svc:80")
+    with_it = Stack(names=found.names, objects=(foreign,), components=(), notices=(), gateway_url="http://a.b.svc:80")
     with pytest.raises(UserError, match="Deployment db runs postgres, which cannot run here: only on a cluster"):
-        objects.plan(foreign)
+        objects.plan(with_it)

@@ -1,0 +1,85 @@
+"""`pointsman render` and `pointsman diff`: what a resource becomes on a cluster, printed or compared with one."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from pointsman.api import SimulatorDeployment, read
+from pointsman.core.documents import to_yaml
+from pointsman.core.errors import PointsmanError, UserError, find_ours
+from pointsman.core.values import nearest
+from pointsman.render.facts import Facts
+from pointsman.render.stack import stack
+
+File = Annotated[Path, Parameter(name=["--file", "-f"])]
+ABILITIES: Mapping[str, Mapping[str, Any]] = {
+    "inference-pool": {"inference_pool": True},
+    "gateway-api": {"gateway_api": True},
+    "istio": {"istio": True, "gateway_classes": frozenset({"istio"})},
+    "openshift": {"openshift": True},
+}
+
+
+def render(*, file: File, with_: Annotated[str, Parameter(name="--with")] = "") -> int:
+    """Print the objects that a cluster gets for a SimulatorDeployment, as YAML.
+
+    Parameters
+    ----------
+    file
+        File with the SimulatorDeployment.
+    with_
+        What the cluster has, with commas between: inference-pool, gateway-api, istio, openshift.
+
+    """
+    made = stack(read(file), facts(with_))
+    sys.stdout.write("---\n".join(to_yaml(document) for document in made.objects))
+    for notice in made.notices:
+        if not notice.holds:
+            sys.stderr.write(f"note: {notice.message}\n")
+    return 0
+
+
+def diff(*, file: File, kubeconfig: Path | None = None) -> int:
+    """Print what would change on the cluster; exit 0 when nothing, 1 when something, 2 on an error.
+
+    Parameters
+    ----------
+    file
+        File with the SimulatorDeployment.
+    kubeconfig
+        Cluster to compare with; else KUBECONFIG or the home file, as kubectl takes them.
+
+    """
+    try:
+        differences = asyncio.run(_compare(read(file), kubeconfig=kubeconfig))
+    except (PointsmanError, BaseExceptionGroup) as error:
+        ours = find_ours(error)
+        if ours is None:
+            raise
+        raise UserError(str(ours)) from None  # 1 would mean a difference
+    sys.stdout.write("".join(differences))
+    return 1 if differences else 0
+
+
+def facts(text: str) -> Facts:
+    """Return a cluster with these abilities; raises UserError for one that nobody knows."""
+    found = Facts()
+    for name in filter(None, (word.strip() for word in text.split(","))):
+        if name not in ABILITIES:
+            hint = nearest(name, ABILITIES) or f": choose from {', '.join(ABILITIES)}"
+            raise UserError(f"--with {name} is nothing that a cluster has{hint}")
+        found = replace(found, **ABILITIES[name])
+    return found
+
+
+async def _compare(resource: SimulatorDeployment, *, kubeconfig: Path | None) -> list[str]:
+    from pointsman.kube import connect
+    from pointsman.operator.compare import compare
+
+    async with connect(kubeconfig) as client:
+        return await compare(client, resource)

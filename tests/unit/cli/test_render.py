@@ -1,0 +1,75 @@
+"""`pointsman render` and what it refuses; `pointsman diff` is proved in tests/cluster/test_diff.py."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pointsman.cli import main
+from pointsman.cli.render import facts
+from pointsman.core.errors import UserError
+from pointsman.render.facts import Facts
+
+SAMPLES = Path(__file__).parents[3] / "config" / "samples"
+FULL = str(SAMPLES / "sim_v1alpha1_simulatordeployment_full.yaml")
+
+
+def run(*arguments: str) -> int | str | None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+def test_stream_of_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("render", "-f", FULL) == 0
+    printed = capsys.readouterr()
+    kinds = [document["kind"] for document in yaml.safe_load_all(printed.out)]
+    assert kinds.count("Deployment") == 5
+    assert "InferencePool" not in kinds
+    assert printed.err.startswith("note: ")
+
+
+def test_with_what_a_cluster_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("render", "-f", FULL, "--with", "istio,gateway-api,inference-pool") == 0
+    kinds = {document["kind"] for document in yaml.safe_load_all(capsys.readouterr().out)}
+    assert kinds >= {"InferencePool", "Gateway", "HTTPRoute", "DestinationRule"}
+
+
+def test_abilities() -> None:
+    assert facts("") == Facts()
+    assert facts("istio, gateway-api").istio_gateway
+    assert facts("openshift") == Facts(openshift=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("isto", "--with isto is nothing that a cluster has: did you mean 'istio'?"),
+        (
+            "gpus",
+            "--with gpus is nothing that a cluster has: choose from inference-pool, gateway-api, istio, openshift",
+        ),
+    ],
+)
+def test_ability_that_nobody_knows(text: str, message: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        facts(text)
+    assert str(refusal.value) == message
+
+
+def test_diff_without_a_cluster_is_an_error_and_no_difference(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("diff", "-f", FULL, "--kubeconfig", str(tmp_path / "none")) == 2
+    assert "no usable cluster configuration in" in capsys.readouterr().err
+
+
+def test_diff_with_a_cluster_that_is_away_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    away = {"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "a", "context": {"cluster": "a", "user": "a"}}
+    document = {"clusters": [away], "contexts": [context], "users": [{"name": "a", "user": {}}], "current-context": "a"}
+    config.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config"} | document))
+    assert run("diff", "-f", FULL, "--kubeconfig", str(config)) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, len(printed.err.splitlines())) == ("", 1)

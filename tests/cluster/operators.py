@@ -1,5 +1,6 @@
 """Our operator as a process beside a control plane, for tests of what stands around it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,12 +12,13 @@ from tests.cluster.controlplane import ControlPlane
 
 
 @contextmanager
-def operating(plane: ControlPlane, log: Path) -> Iterator[None]:
-    """Run `pointsman operator` as the administrator while the block runs."""
-    flags = ("--metrics-bind-address=0", "--health-probe-bind-address=0", f"--kubeconfig={plane.kubeconfig('admin')}")
+def operating(plane: ControlPlane, log: Path, *flags: str, config: Path | None = None) -> Iterator[None]:
+    """Run `pointsman operator` while the block runs, as the administrator or by another kubeconfig."""
+    quiet = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
+    who = f"--kubeconfig={config or plane.kubeconfig('admin')}"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pointsman", "operator", *flags],
+            [sys.executable, "-m", "pointsman", "operator", *quiet, who, *flags],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -28,3 +30,13 @@ def operating(plane: ControlPlane, log: Path) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(20)
+
+
+def account_config(plane: ControlPlane, path: Path, *, namespace: str, account: str) -> Path:
+    """Write and return the kubeconfig of a service account: what it may do is all that its bearer may."""
+    token = plane.kubectl("create", "token", account, "-n", namespace).strip()
+    document = json.loads(plane.kubeconfig("admin").read_text())
+    document["users"][0]["user"] = {"token": token}
+    document["clusters"][0]["cluster"]["certificate-authority"] = str(plane.directory / "ca.crt")
+    path.write_text(json.dumps(document))
+    return path

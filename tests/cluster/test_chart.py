@@ -1,11 +1,14 @@
 """The Helm chart with the real helm: the same content as config/default, and a life on a real API server."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.packages import CHART, DEFAULT, SYSTEM, Helm, by_name, documents, plain, settings
+from tests.cluster.operators import account_config, operating
+from tests.cluster.packages import ACCOUNT, CHART, DEFAULT, SYSTEM, Helm, by_name, documents, plain, settings
 
 DEFINITION = "crd/simulatordeployments.sim.llm-d.io"
 
@@ -93,14 +96,41 @@ def test_named_namespaces_get_roles_and_the_rest_nothing(helm: Helm, bare: Contr
     assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
 
 
-def test_roles_are_accepted(helm: Helm, bare: ControlPlane, release: tuple[str, ...]) -> None:
+@pytest.fixture
+def watched(bare: ControlPlane) -> Iterator[str]:
     bare.kubectl("create", "namespace", "watched")
-    helm("install", *release, "--create-namespace", *settings({"watchNamespaces": ["watched"]}))
-    account = f"--as=system:serviceaccount:{SYSTEM}:pointsman-operator"
-    assert bare.kubectl("get", "configmaps", "-n", "watched", "-o", "name", account)
+    yield "watched"
+    bare.kubectl("delete", "namespace", "watched", "--timeout=60s")
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["that may read what there is", "without any cluster-wide right"])
+def test_an_operator_with_roles_alone_serves_its_namespace(
+    helm: Helm, bare: ControlPlane, release: tuple[str, ...], watched: str, tmp_path: Path, reads: bool
+) -> None:
+    if not bare.complete:
+        pytest.skip("a stack is ready when its Pods are, and this control plane has none")
+    values = settings({"watchNamespaces": [watched], "clusterReads": reads, "replicas": 0})
+    helm("install", *release, "--create-namespace", *values)
+    config = account_config(bare, tmp_path / "config", namespace=SYSTEM, account="pointsman-operator")
+    stack = {
+        "apiVersion": "sim.llm-d.io/v1alpha1",
+        "kind": "SimulatorDeployment",
+        "metadata": {"name": "x", "namespace": watched},
+        "spec": {
+            "epp": {"enabled": True, "replicas": 2},
+            "inferenceGateway": {"enabled": True, "standard": {"enabled": True}},
+        },
+    }
+    with operating(bare, tmp_path / "log", "--leader-elect", f"--watch-namespaces={watched}", config=config):
+        bare.kubectl("apply", "-f", "-", text=json.dumps(stack))
+        bare.kubectl("wait", "simulatordeployment/x", "-n", watched, "--for=condition=Ready", "--timeout=60s")
+        told = bare.kubectl(
+            *("get", "simulatordeployment/x", "-n", watched, "-o"),
+            'jsonpath={.status.conditions[?(@.type=="ClusterAccess")].message}',
+        )
+    assert ("gatewayclasses" in told) is not reads
     with pytest.raises(AssertionError, match="forbidden"):
-        bare.kubectl("get", "configmaps", "-n", "default", account)
-    bare.kubectl("delete", "namespace", "watched", "--wait=false")
+        bare.kubectl("get", "configmaps", "-n", "default", f"--as={ACCOUNT}")
 
 
 def test_where_pods_may_go(helm: Helm) -> None:

@@ -167,7 +167,7 @@ class Metrics:
         self._histograms(max_model_len)
         config = self.families["vllm:cache_config_info"]
         assert isinstance(config, Numbers)
-        config.values[f'block_size="{block_size}",num_gpu_blocks="{blocks}"'] = 1
+        config.values[f'{engine}block_size="{block_size}",num_gpu_blocks="{blocks}"'] = 1
 
     def _gauges(self) -> None:
         for name, text in (

@@ -54,6 +54,8 @@ def test_the_dialect_of_vllm_has_its_labels() -> None:
     found = samples(metrics)
     label = (("engine", "0"), ("model_name", "m"))
     assert found["vllm:num_requests_running", label] == 0
+    config = (("block_size", "16"), ("engine", "0"), ("num_gpu_blocks", "64"))
+    assert found["vllm:cache_config_info", config] == 1
     assert found["vllm:request_success_total", (("engine", "0"), ("finished_reason", "stop"), ("model_name", "m"))] == 1
 
 

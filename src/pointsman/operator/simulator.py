@@ -35,7 +35,7 @@ from pointsman.kube import (
     owned,
     owner_of,
 )
-from pointsman.kube.errors import ApiError, Forbidden, Invalid
+from pointsman.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from pointsman.kube.store import Entry
 from pointsman.operator.facts import Server, Sight
 from pointsman.operator.findings import Findings, Observed, look
@@ -161,7 +161,10 @@ class Simulators:
         known = [one for one in live.get("status", {}).get("conditions", []) if one["type"] in spoken]
         conditions = merge(known, findings, generation=generation, now=self._runtime.wall())
         whole = {"observedGeneration": generation, **status, "conditions": conditions}
-        return await self._runtime.applier.status(SIMULATOR_DEPLOYMENT, live, whole)
+        try:
+            return await self._runtime.applier.status(SIMULATOR_DEPLOYMENT, live, whole)
+        except NotFound:  # it went while we looked, which is nothing to complain of
+            return False
 
 
 def _by_stack(item: Entry) -> Iterable[str]:

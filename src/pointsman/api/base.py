@@ -119,9 +119,14 @@ class Block(BaseModel):
 
 
 class ResourceClaim(Block):
-    """A claim of the Pod that a container uses."""
+    """Devices from a ResourceClaimTemplate."""
 
-    name: str = Field(max_length=63, description="Name of the entry in the Pod's resourceClaims.")
+    name: str = Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        description="Name of a ResourceClaimTemplate in the namespace; each Pod gets a claim made from it.",
+    )
     request: str | None = Field(
         default=None, max_length=63, description="Which request of the claim; all when left out."
     )

@@ -40,7 +40,8 @@ def istio_gateway(
     """Return the Gateway that Istio turns into Pods, its overlays and its route."""
     container = {"name": "istio-proxy", "image": instance.image or IMAGES["istio"]}
     container |= objects.resources(instance.resources)
-    overlay = {"spec": {"replicas": instance.replicas, "template": {"spec": {"containers": [container]}}}}
+    pod = {"containers": [container], **objects.resource_claims(container)}
+    overlay = {"spec": {"replicas": instance.replicas, "template": {"spec": pod}}}
     data = {
         "deployment": to_yaml(overlay),
         "service": to_yaml({"spec": {"type": "ClusterIP"}}),

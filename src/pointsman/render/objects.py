@@ -90,8 +90,16 @@ def pod(container: Object, *, facts: Facts, grace: int, volumes: Sequence[Object
         "volumes": [*volumes, {"name": "tmp", "emptyDir": {}}],
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **user},
         "terminationGracePeriodSeconds": grace,
+        **resource_claims(container),
         **more,
     }
+
+
+def resource_claims(container: Object) -> Object:
+    """Return the Pod's field for the devices of its container: each Pod gets its own, made from a template."""
+    names = [claim["name"] for claim in container.get("resources", {}).get("claims", [])]
+    claims = [{"name": name, "resourceClaimTemplateName": name} for name in names]
+    return {"resourceClaims": claims} if claims else {}
 
 
 def _locked() -> Object:
@@ -115,7 +123,7 @@ def identity() -> list[Object]:
 
 def resources(wanted: Resources | None) -> Object:
     """Return the container's field, or nothing when nothing was said."""
-    said = wanted.model_dump(by_alias=True, exclude_none=True) if wanted is not None else {}
+    said = wanted.model_dump(mode="json", by_alias=True, exclude_none=True) if wanted is not None else {}
     return {"resources": said} if said else {}
 
 

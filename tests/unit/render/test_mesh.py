@@ -50,6 +50,13 @@ def test_istio_is_told_replicas_image_and_resources() -> None:
     assert yaml.safe_load(options["service"]) == {"spec": {"type": "ClusterIP"}}
 
 
+def test_istio_is_told_of_devices() -> None:
+    instance = ON | {"resources": {"claims": [{"name": "nic"}]}}
+    options = find(rendered(MESH, inferenceGateway=ON | {"istio": instance}).objects, "ConfigMap")["data"]
+    pod = yaml.safe_load(options["deployment"])["spec"]["template"]["spec"]
+    assert pod["resourceClaims"] == [{"name": "nic", "resourceClaimTemplateName": "nic"}]
+
+
 def test_pods_that_istio_makes_have_the_labels_that_people_read_logs_by() -> None:
     labels = find(rendered(MESH, **ISTIO_ONLY).objects, "Gateway")["spec"]["infrastructure"]["labels"]
     assert labels.items() >= {"component": "gateway", "app.kubernetes.io/gateway": GATEWAY}.items()

@@ -66,4 +66,14 @@ def test_no_resources_is_no_field(wanted: Resources | None) -> None:
 
 def test_resources_are_as_they_were_said() -> None:
     wanted = Resources.model_validate({"limits": {"cpu": 1}, "claims": [{"name": "gpu"}]})
-    assert objects.resources(wanted) == {"resources": {"limits": {"cpu": "1"}, "claims": ({"name": "gpu"},)}}
+    assert objects.resources(wanted) == {"resources": {"limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}}
+
+
+def test_each_pod_gets_its_own_devices_from_a_template() -> None:
+    container = {"name": "c", "resources": {"claims": [{"name": "gpu", "request": "one"}, {"name": "nic"}]}}
+    spec = objects.pod(container, facts=Facts(), grace=5)
+    assert spec["resourceClaims"] == [
+        {"name": "gpu", "resourceClaimTemplateName": "gpu"},
+        {"name": "nic", "resourceClaimTemplateName": "nic"},
+    ]
+    assert "resourceClaims" not in objects.pod({"name": "c"}, facts=Facts(), grace=5)

@@ -206,7 +206,7 @@ class _Work:
         )
         try:
             return cls(*arguments, context=context) if _wants_context(cls) else cls(*arguments)
-        except Exception as error:  # a user's class may fail in any way
+        except (Exception, SystemExit) as error:  # a user's class may fail in any way
             self._report(declared, f"cannot be made: {type(error).__name__}: {error}")
             return None
 

@@ -5,7 +5,8 @@ and `build`. Both apiVersions are read; fields that llm-d has deprecated are mov
 warning. All mistakes are reported at once.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -158,8 +159,9 @@ def read_config(text: str | bytes, *, name: str) -> Read:
     problems = [*_check_version(raw), *checked.problems]
     document = checked.value
     if document is None:
-        # Without the fields that nobody knows, the rest can often be checked in the same go.
-        document = check(Document, _known_only(Document, raw), path="").value
+        # Without the fields that nobody knows, or whose values are wrong, the rest can often be checked in the same go.
+        known = check(Document, _known_only(Document, raw), path="")
+        document = known.value or check(Document, _without(_known_only(Document, raw), known.problems), path="").value
     if document is None:
         raise ConfigError(problems, name=name)
     gates: dict[str, bool] = dict(GATES)
@@ -182,6 +184,22 @@ def _known_only(kind: type[Any], raw: Any) -> Any:
             else:
                 known[name] = value if name == "parameters" else _known_only(inner, value)
     return known
+
+
+def _without(raw: Any, problems: Sequence[Problem]) -> Any:
+    """Return the raw value without the fields that have problems."""
+    for problem in problems:
+        parts = re.findall(r"\[(\d+)\]|([^.\[\]]+)", problem.path)
+        *way, (_, last) = parts or [("", "")]
+        place = raw
+        for at, name in way:
+            if isinstance(place, list) and at and int(at) < len(place):
+                place = place[int(at)]
+            else:
+                place = place.get(name) if isinstance(place, dict) else None
+        if isinstance(place, dict):
+            place.pop(last, None)
+    return raw
 
 
 def _without_nulls(value: Any) -> Any:

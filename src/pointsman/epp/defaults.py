@@ -197,7 +197,12 @@ class _Planner:
             self.warnings.append(f"{path}.type: {kind.name} is deprecated: use {kind.instead}")
 
     def _add(self, type_name: str) -> None:
-        if type_name not in self._plugins and type_name not in self._broken:
+        """Add a plugin under the name of its type, which nobody else may have then."""
+        taken = self._plugins.get(type_name)
+        if taken is not None and taken.type.name != type_name:
+            message = f"{type_name!r} is what a plugin that is added here is called: rename this {taken.type.name}"
+            self._report(f"{taken.path}.name", message)
+        elif taken is None and type_name not in self._broken:
             self._plugins[type_name] = declare(type_name)
 
     def _report(self, path: str, message: str) -> None:
@@ -213,7 +218,8 @@ class _Planner:
             self._add(name)
         found = self._plugins.get(name)
         if found is None:
-            self._report(path, f"no plugin is named {name!r}{nearest(name, self._plugins)}")
+            known = [*self._plugins, *((DEFAULT_DETECTOR, *DEFAULT_PARSERS) if add else ())]
+            self._report(path, f"no plugin is named {name!r}{nearest(name, known)}")
         elif (method and not hasattr(found.type.cls, method)) or (kind and getattr(found.type.cls, "kind", "") != kind):
             self._report(path, f"{name!r} is {_a(_words(found.type.kinds))}, not {_a(what)}")
             return None

@@ -18,7 +18,7 @@ from pointsman.epp.plugins.api import HeaderChanges
 from pointsman.epp.pool import Member, Pool, Reservation
 from pointsman.epp.records import Record, Records
 from pointsman.epp.refusals import BadRequest, Refusal, no_candidates, no_pods
-from pointsman.epp.request import Decision, Needs, Request
+from pointsman.epp.request import Decision, Needs, Request, readable
 from pointsman.epp.scheduler import Outcome, Scheduler
 from pointsman.epp.tracing import TRACEPARENT
 
@@ -26,6 +26,7 @@ OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 FAIRNESS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
 REWRITE = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
 EXPLAIN = "x-pointsman-explain"
+_LONGEST_MODEL = 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,6 +155,10 @@ class Director:
         target = self._options.rewrite(request.model) or either(headers, REWRITE) or request.model
         if request.wants_model and not target:
             raise BadRequest("model not found in request body")
+        if len(request.model) > _LONGEST_MODEL:  # it is kept in metrics and records
+            raise BadRequest(
+                f"the model's name has {len(request.model)} characters: at most {_LONGEST_MODEL} are allowed"
+            )
         if not objective and not fairness and target == request.target_model:
             return request
         return msgspec.structs.replace(
@@ -166,7 +171,7 @@ class Director:
 
     def _decide(self, request: Request, candidates: Sequence[Member]) -> tuple[Request, Decision, Reservation]:
         scheduler, options = self.scheduler, self._options
-        views = [member.view for member in candidates]
+        views = tuple([member.view for member in candidates])  # which no plugin can change
         scheduler.admit(request, views)
         explain = options.explain or (options.explain_on_demand and request.headers.get(EXPLAIN) == "1")
         trace = Trace() if explain else None
@@ -229,4 +234,4 @@ class Director:
 
 def either(headers: Mapping[str, str], names: tuple[str, str]) -> str:
     """Return a header by its name, else by its deprecated one."""
-    return headers.get(names[0]) or headers.get(names[1]) or ""
+    return readable(headers.get(names[0]) or headers.get(names[1]) or "")

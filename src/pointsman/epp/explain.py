@@ -43,7 +43,7 @@ class Meter:
         self.nanos += nanos
         self.buckets[0 if nanos <= _FIRST else bisect_left(_BOUNDS, nanos)] += 1
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Count a failure, and log it the first, second, fourth … time."""
         self.errors += 1
         if self.errors & (self.errors - 1) == 0:

@@ -17,7 +17,7 @@ from pointsman.core.errors import UserError
 from pointsman.core.logs import get_logger
 from pointsman.epp.plugins.api import Picked
 from pointsman.epp.records import Record
-from pointsman.epp.request import Prompt, Request
+from pointsman.epp.request import Prompt, Request, readable
 from pointsman.epp.scheduler import Outcome
 from pointsman.epp.view import EndpointView
 
@@ -85,9 +85,11 @@ def to_line(record: Record, *, at: float) -> Line:
     results: Mapping[str, Picked | None] = record.outcome.results if record.outcome is not None else {}
     return Line(
         version=VERSION,
-        id=request.id,
+        id=readable(request.id),
         at=at,
-        headers={name: _HIDDEN if name in _SECRET else value for name, value in request.headers.items()},
+        headers={
+            readable(name): _HIDDEN if name in _SECRET else readable(value) for name, value in request.headers.items()
+        },
         has_body=request.has_body,
         size=request.size,
         model=request.model,
@@ -141,7 +143,7 @@ class Recorder:
             self.lines += 1
             if self._file.tell() >= self._max_bytes:
                 self._rotate()
-        except (OSError, UserError, NotImplementedError) as error:
+        except (OSError, UserError, NotImplementedError, UnicodeError) as error:
             self.errors += 1
             if self.errors == 1:
                 log.warning("recording: a decision was not written", file=str(self._path), reason=str(error))

@@ -194,7 +194,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return the page."""
-        return "".join(self._lines()).encode()
+        return "".join(self._lines()).encode("utf-8", "replace")
 
     async def render_aside(self) -> bytes:
         """Return the page, letting requests through while it is written: with many models it is long."""
@@ -203,7 +203,7 @@ class Metrics:
             lines.append(line)
             if len(lines) % _LINES_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return "".join(lines).encode()
+        return "".join(lines).encode("utf-8", "replace")
 
     def _lines(self) -> Iterable[str]:
         ours = [family for family in vars(self).values() if isinstance(family, Counter | Gauge | Histogram)]

@@ -13,6 +13,7 @@ from pointsman.epp.explain import Meter, Step, Trace
 from pointsman.epp.plugins.api import Endpoints, Filter, Picked, Picker, Scorer
 from pointsman.epp.refusals import Refusal
 from pointsman.epp.request import Request
+from pointsman.epp.view import EndpointView
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ class Profile:
         for step in self._filters:
             before, error = self._nanos(), ""
             try:
-                kept = step.plugin.filter(request, endpoints)
-                empty = not len(kept)
+                kept = _views(step.plugin.filter(request, endpoints))
+                empty = not kept
             except Refusal:
                 raise
-            except Exception as failure:
+            except (Exception, SystemExit) as failure:
                 step.meter.failed(failure)
                 kept, empty, error = endpoints, False, repr(failure)
             nanos = self._nanos() - before
@@ -111,7 +112,7 @@ class Profile:
                     ]
             except Refusal:
                 raise
-            except Exception as failure:
+            except (Exception, SystemExit) as failure:
                 step.meter.failed(failure)
                 scores, error = None, repr(failure)
             end = self._nanos()
@@ -129,11 +130,11 @@ class Profile:
         step, error = self._picker, ""
         start = self._nanos()
         try:
-            picked = step.plugin.pick(request, endpoints, totals)
+            picked = _views(step.plugin.pick(request, endpoints, totals))
             _ = picked[0]
         except Refusal:
             raise
-        except Exception as failure:
+        except (Exception, SystemExit) as failure:
             step.meter.failed(failure)
             picked, error = (endpoints[totals.index(max(totals))],), repr(failure)
         nanos = self._nanos() - start
@@ -141,6 +142,18 @@ class Profile:
         if steps is not None:
             steps.append(Step("Picker", step.meter.name, nanos, endpoints, kept=picked, error=error))
         return picked
+
+
+def _views(chosen: Endpoints) -> Endpoints:
+    """Return what a plugin chose, so that nobody can change it for the next.
+
+    Raises TypeError when it chose anything but endpoints.
+    """
+    chosen = tuple(chosen)
+    strange = set(map(type, chosen)) - {EndpointView}
+    if strange:
+        raise TypeError(f"it chose {', '.join(sorted(kind.__name__ for kind in strange))} among endpoints")
+    return chosen
 
 
 def clamp(score: float) -> float:

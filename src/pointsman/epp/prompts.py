@@ -108,13 +108,16 @@ def token_bytes(ids: Sequence[Any]) -> bytes:
 
 def completion_text(prompt: Any) -> bytes:
     """Return the bytes of a `prompt` or `input`: a string, strings, token ids, or lists of token ids."""
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        return b"".join([_one_prompt(each) for each in prompt])
+    return _one_prompt(prompt)
+
+
+def _one_prompt(prompt: Any) -> bytes:
+    """Return the bytes of one of several prompts; what is nested any deeper is none."""
     if isinstance(prompt, str):
         return prompt.encode("utf-8", "replace")
-    if not isinstance(prompt, list) or not prompt:
-        return b""
-    if isinstance(prompt[0], int):
-        return token_bytes(prompt)
-    return b"".join([completion_text(each) for each in prompt if isinstance(each, str | list)])
+    return token_bytes(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], int) else b""
 
 
 def conversation_text(messages: Any, *, before: Iterable[str] = ()) -> tuple[bytes, bool]:

@@ -29,7 +29,7 @@ class Refusal(Exception):
     @property
     def body(self) -> bytes:
         """What the client reads."""
-        return f"inference error: {self.code} - {self}".encode()
+        return f"inference error: {self.code} - {self}".encode("utf-8", "replace")
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:

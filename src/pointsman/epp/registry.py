@@ -236,7 +236,7 @@ def find_type(name: str) -> PluginType:
 def _import(module: str, attribute: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
-    except Exception as error:  # a user's module may fail in any way
+    except (Exception, SystemExit) as error:  # a user's module may fail in any way
         raise UnknownType(f"module {module!r} cannot be imported: {type(error).__name__}: {error}") from None
     for part in attribute.split("."):
         if not hasattr(found, part):

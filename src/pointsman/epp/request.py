@@ -12,6 +12,11 @@ from pointsman.epp.pool import Member
 from pointsman.epp.view import EndpointView
 
 
+def readable(text: str) -> str:
+    """Return a header's value as text that can be written: bytes that are none become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 class TokenService(msgspec.Struct, frozen=True, kw_only=True):
     """Where prompts are tokenized, and how long that may take."""
 

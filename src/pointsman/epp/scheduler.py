@@ -5,6 +5,7 @@ here awaits, so a decision and its reservation are one step of the event loop. A
 configuration is a new one, and a request that has begun with the old one ends with it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -53,6 +54,31 @@ def _maybe(kind: type[T]) -> Callable[[Any], T | None]:
     return read
 
 
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[^\x00\r\n]*")
+
+
+def _header(pair: Any) -> tuple[str, str]:
+    """Return a header that Envoy takes; it answers 500 to any other."""
+    name, value = pair
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise TypeError(f"a header is a name and a value, both str, not {pair!r}")
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        raise ValueError(f"{pair!r} is no header")
+    return name, value
+
+
+def _headers(answer: Any) -> list[tuple[str, str]]:
+    return [_header(pair) for pair in answer]
+
+
+def _changes(answer: Any) -> HeaderChanges | None:
+    found = _maybe(HeaderChanges)(answer)
+    if found is None:
+        return None
+    return HeaderChanges(set=_headers(found.set), remove=[_header((name, ""))[0] for name in found.remove])
+
+
 def _reason(answer: Any) -> str:
     return str(answer) if answer else ""
 
@@ -63,8 +89,8 @@ _NEEDS = _Point[Needs | None]("needs", _maybe(Needs), None)
 _SATURATION = _Point[float]("saturation", float, 0.0)
 _NEXT_PROFILES = _Point[Sequence[str]]("next_profiles", tuple, ())
 _CONCLUDE = _Point[Conclusion | None]("conclude", _maybe(Conclusion), None)
-_BEFORE_SEND = _Point[HeaderChanges | None]("before_send", _maybe(HeaderChanges), None)
-_ON_RESPONSE = _Point[list[tuple[str, str]]]("on_response", list, [])
+_BEFORE_SEND = _Point[HeaderChanges | None]("before_send", _changes, None)
+_ON_RESPONSE = _Point[list[tuple[str, str]]]("on_response", _headers, [])
 _ON_ENDPOINTS = _Point[None]("on_endpoints", lambda _: None, None)
 
 
@@ -265,7 +291,7 @@ class Scheduler:
             result = point.read(getattr(hooked.plugin, point.method)(*arguments))
         except Refusal:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             hooked.meter.failed(error)
             result, problem = point.default, repr(error)
         nanos = self._nanos() - start

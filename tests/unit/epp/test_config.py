@@ -318,6 +318,11 @@ def test_a_flow_control_section_without_its_gate_is_only_checked() -> None:
             "plugins[0]: refers to 'who', which is no plugin",
             id="no such decider",
         ),
+        pytest.param(
+            "plugins: [{name: max-score-picker, type: queue-scorer}]",
+            "plugins[0].name: 'max-score-picker' is what a plugin that is added here is called: rename this queue-scorer",
+            id="a name that is needed",
+        ),
     ],
 )
 def test_mistakes_are_named(body: str, expected: str) -> None:
@@ -345,18 +350,25 @@ def test_all_mistakes_are_reported_at_once() -> None:
         - {type: queue-scorer, parameters: {x: 1}, nam: a}
         - {type: load-aware-scorer, parameters: {threshold: -1}}
         - {type: no.such.module:Thing}
-        schedulingProfiles: [{name: p, plugins: [{pluginRef: quue-scorer}]}]
+        schedulingProfiles: [{name: p, plugins: [{pluginRef: quue-scorer}, {pluginRef: x, weight: heavy}]}]
+        dataLayer: {injectDefaults: perhaps}
+        requestHandler: {parsers: [{pluginRef: openai-parsr}]}
         """
     )
     assert [problem.split(": ")[0] for problem in found] == [
         "plugins[0].nam",
+        "schedulingProfiles[0].plugins[1].weight",
+        "dataLayer.injectDefaults",
         "pluginz",
         "featureGates[0]",
         "plugins[0].parameters",
         "plugins[1].parameters.threshold",
         "plugins[2].type",
         "schedulingProfiles[0].plugins[0].pluginRef",
+        "schedulingProfiles[0].plugins[1].pluginRef",
+        "requestHandler.parsers[0].pluginRef",
     ]
+    assert found[-1].endswith("did you mean 'openai-parser'?")
 
 
 def test_what_is_not_yaml_is_one_sentence_with_a_position() -> None:

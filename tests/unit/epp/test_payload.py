@@ -41,6 +41,8 @@ def tokens(document: Any) -> int:
         pytest.param({"input": [{"role": "user", "content": "x"}]}, "userx", id="responses with items"),
         pytest.param({"input": ["a", "b"]}, "ab", id="embeddings"),
         pytest.param({"text": "abc"}, "abc", id="sglang"),
+        pytest.param({"prompt": ["ab", 5, [], ["cd"], None]}, "ab", id="prompts of no kind among others"),
+        pytest.param({"prompt": json.loads("[" * 900 + "1" + "]" * 900)}, "", id="prompts nested without end"),
         pytest.param({"prompt": 7}, "", id="a number where text belongs"),
         pytest.param({"messages": "x"}, "", id="a text where messages belong"),
         pytest.param({"messages": [1, None, {"role": 3, "content": 4}]}, "", id="messages of no kind"),

@@ -14,7 +14,7 @@ from pointsman.epp.profile import FilterStep, PickerStep, Profile, ScorerStep, c
 from pointsman.epp.refusals import BadRequest
 from pointsman.epp.request import Request
 
-VIEWS = [endpoint(name) for name in "abc"]
+VIEWS = tuple(endpoint(name) for name in "abc")
 
 
 def meter(name: str) -> Meter:
@@ -38,7 +38,7 @@ class Keeps:
 
 
 class Raises:
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def filter(self, _request: Request, _endpoints: Endpoints) -> Endpoints:
@@ -49,6 +49,25 @@ class Raises:
 
     def pick(self, _request: Request, _endpoints: Endpoints, _scores: Sequence[float]) -> Endpoints:
         raise self.error
+
+
+class Empties:
+    def score(self, _request: Request, endpoints: Any) -> Sequence[float]:
+        endpoints.clear()
+        return []
+
+
+class Chooses:
+    """Filters and picks what it is told to."""
+
+    def __init__(self, chosen: Any) -> None:
+        self.chosen = chosen
+
+    def filter(self, _request: Request, _endpoints: Endpoints) -> Any:
+        return self.chosen
+
+    def pick(self, _request: Request, _endpoints: Endpoints, _scores: Sequence[float]) -> Any:
+        return self.chosen
 
 
 def profile(*, filters: Sequence[Any] = (), scorers: Sequence[tuple[Any, float]] = (), picker: Any = None) -> Profile:
@@ -91,6 +110,8 @@ def test_what_is_no_score_from_0_to_1_is_clamped(score: float, expected: float) 
     "bad",
     [
         pytest.param(Raises(RuntimeError("boom")), id="raises"),
+        pytest.param(Raises(SystemExit(3)), id="wants to end the process"),
+        pytest.param(Empties(), id="wants to change what it was given"),
         pytest.param(Scores(1.0, 1.0), id="too few"),
         pytest.param(Scores(1.0, 1.0, 1.0, 1.0), id="too many"),
         pytest.param(Scores("1", 0, 0), id="not numbers"),
@@ -115,6 +136,14 @@ def test_a_picker_that_fails_is_replaced_by_the_best_score() -> None:
     picked = tried.run(request(), VIEWS)
     assert picked is not None and names(picked.endpoints) == ["b"]
     assert tried._picker.meter.errors == 1
+
+
+@pytest.mark.parametrize("chosen", [None, 7, ["a"], [None], object()])
+def test_what_is_no_endpoint_is_not_chosen(chosen: Any) -> None:
+    tried = profile(filters=[Chooses(chosen)], scorers=[(Scores(0.0, 1.0, 0.5), 1.0)], picker=Chooses(chosen))
+    picked = tried.run(request(), VIEWS)
+    assert picked is not None and names(picked.endpoints) == ["b"]
+    assert tried._filters[0].meter.errors == tried._picker.meter.errors == 1
 
 
 @pytest.mark.parametrize("where", ["filters", "scorers", "picker"])

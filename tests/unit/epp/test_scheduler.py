@@ -9,6 +9,7 @@ from tests.unit.epp.plugins.making import endpoint, request
 from pointsman.epp.build import Builder
 from pointsman.epp.defaults import load
 from pointsman.epp.explain import Meters, Trace
+from pointsman.epp.plugins.api import HeaderChanges
 from pointsman.epp.refusals import BadRequest
 from pointsman.epp.scheduler import Hooked, Parts, Scheduler
 
@@ -63,7 +64,20 @@ def test_whatever_a_plugin_does_the_request_is_served(point: str, method: str, a
     made.commit(outcome)
 
 
-@pytest.mark.parametrize("answer", [RuntimeError("boom"), 42, object()])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RuntimeError("boom"),
+        42,
+        object(),
+        HeaderChanges(set=[("a", 5)]),  # type: ignore[list-item] # what people may write
+        HeaderChanges(set=["ab", "c"]),  # type: ignore[list-item] # as above
+        HeaderChanges(set=[("a\nb", "c")]),
+        HeaderChanges(set=[("a", "b\r\nc: d")]),
+        HeaderChanges(remove=[7]),  # type: ignore[list-item] # as above
+        HeaderChanges(remove=["a b"]),
+    ],
+)
 def test_what_does_not_behave_is_counted(answer: Any) -> None:
     made, meters = scheduler(before_send=Odd("before_send", answer))
     changes = made.commit(made.decide(request(), VIEWS))
@@ -93,7 +107,7 @@ def test_an_admitter_that_fails_admits() -> None:
     assert errors(meters) == 1
 
 
-@pytest.mark.parametrize("answer", [RuntimeError("boom"), None, 42])
+@pytest.mark.parametrize("answer", [RuntimeError("boom"), None, 42, [("a", 1)], [("a b", "c")], ["abc"]])
 def test_a_response_hook_that_fails_adds_nothing(answer: Any) -> None:
     made, meters = scheduler(on_response=Odd("on_response", answer))
     assert made.responds

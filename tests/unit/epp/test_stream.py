@@ -1,7 +1,9 @@
 """One request, message by message, as Envoy sends them; answers are read with the official classes."""
 
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from envoy.config.core.v3 import base_pb2
@@ -12,7 +14,10 @@ from pointsman.epp.build import Builder
 from pointsman.epp.defaults import load
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
+from pointsman.epp.explain_log import Recorder, read_recording
 from pointsman.epp.messages import BodyMode
+from pointsman.epp.metrics import Metrics
+from pointsman.epp.metrics_request import Bookkeeper
 from pointsman.epp.pool import Pool
 from pointsman.epp.prompts import token_bytes
 from pointsman.epp.records import Records
@@ -45,6 +50,8 @@ def make(*endpoints: Endpoint, patient: bool = False, max_body: int = 1 << 20) -
 
 class Talk:
     """Speaks as Envoy does."""
+
+    metrics: Metrics
 
     def __init__(self, director: Director, *, max_body: int) -> None:
         self.director = director
@@ -83,10 +90,12 @@ class Talk:
         end: bool = False,
         modes: tuple[int, int] = (4, 4),
         subset: list[str] | None = None,
+        raw: Mapping[str, bytes] | None = None,
         **extra: str,
     ) -> list[pb.ProcessingResponse]:
         rows = {":path": path, "x-request-id": "r-1", **{k.replace("_", "-"): v for k, v in extra.items()}}
-        entries = [base_pb2.HeaderValue(key=k, raw_value=v.encode()) for k, v in rows.items() if v]
+        encoded = {**{k: v.encode() for k, v in rows.items() if v}, **(raw or {})}
+        entries = [base_pb2.HeaderValue(key=k, raw_value=v) for k, v in encoded.items()]
         message = pb.ProcessingRequest(
             request_headers=pb.HttpHeaders(headers=base_pb2.HeaderMap(headers=entries), end_of_stream=end)
         )
@@ -330,8 +339,12 @@ def full_talk(*endpoints: Endpoint, rewrite: str = "", config: str = "") -> Talk
     rng = random.Random(7)
     built = Builder(clock=lambda: 0.0, rng=rng).build(load(config))
     options = Options(rewrite=lambda _model: rewrite)
-    director = Director(pool=pool, scheduler=built.scheduler, records=Records(), rng=rng, options=options)
-    return Talk(director, max_body=1 << 20)
+    metrics = Metrics()
+    books = Bookkeeper(metrics, clock=lambda: 0.0)
+    director = Director(pool=pool, scheduler=built.scheduler, records=Records(), rng=rng, options=options, books=books)
+    talk = Talk(director, max_body=1 << 20)
+    talk.metrics = metrics
+    return talk
 
 
 def immediate(replies: list[pb.ProcessingResponse]) -> tuple[int, str]:
@@ -388,6 +401,12 @@ def test_a_body_is_left_alone_when_nothing_is_renamed() -> None:
             b'{"prompt":"x"}', 400, "inference error: BadRequest - model not found in request body", id="model"
         ),
         pytest.param(b'{"model":7}', 400, "inference error: BadRequest - model not found in request body", id="number"),
+        pytest.param(
+            b'{"model":"' + b"m" * 1025 + b'"}',
+            400,
+            "inference error: BadRequest - the model's name has 1025 characters: at most 1024 are allowed",
+            id="a name that would fill metrics and records",
+        ),
     ],
 )
 def test_bodies_that_are_refused(body: bytes, status: int, words: str) -> None:
@@ -396,6 +415,36 @@ def test_bodies_that_are_refused(body: bytes, status: int, words: str) -> None:
     assert immediate(talk.body(body, end=True)) == (status, words)
     assert talk.inflight == {"sim-1": 0}
     assert talk.director.tally.refused == {"BadRequest": 1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x-llm-d-model-name-rewrite",
+        "x-llm-d-inference-fairness-id",
+        "x-llm-d-inference-objective",
+        "x-request-id",
+        "user-agent",
+        "prefer",
+    ],
+)
+def test_headers_that_are_no_text_harm_nobody(name: str, tmp_path: Path) -> None:
+    talk = full_talk(A)
+    recorder = Recorder(tmp_path / "decisions.jsonl", clock=lambda: 0.0)
+    talk.director.records.listen(recorder)
+    talk.headers(raw={name: b"\xff\xfe"})
+    replies = talk.body(COMPLETION, end=True)
+    assert picked(replies[0]) == "10.0.0.1:8000"
+    assert (recorder.lines, recorder.errors) == (1, 0)
+    assert len(list(read_recording(tmp_path / "decisions.jsonl"))) == 1
+    assert talk.metrics.render().decode(), "nor the page of metrics, for ever after"
+    json.dumps([record.to_json() for record in talk.director.records.find()])
+
+
+def test_a_path_that_is_no_text_is_refused_in_words() -> None:
+    talk = full_talk(A, config=LEAST_BUSY + "requestHandler: {parsers: [{pluginRef: openai-parser}]}")
+    status, words = immediate(talk.headers(raw={":path": b"/\xff"}))
+    assert (status, words) == (400, "inference error: BadRequest - no parser claims the path /?")
 
 
 def test_an_empty_body_is_no_body() -> None:

@@ -320,7 +320,7 @@ def test_a_flow_control_section_without_its_gate_is_only_checked() -> None:
         ),
         pytest.param(
             "plugins: [{name: max-score-picker, type: queue-scorer}]",
-            "plugins[0].name: 'max-score-picker' is what a plugin that is added here is called: rename this queue-scorer",
+            "plugins[0].name: 'max-score-picker' is what a plugin that is added here is called: rename this",
             id="a name that is needed",
         ),
     ],

@@ -180,6 +180,9 @@ def test_minimal_sample_is_two_simulators_behind_a_port(run: Run, up: StartFile)
         until(lambda: not gone & set(file.names()))
     assert set(load.statuses) == {200}
     assert [name.startswith(DECODE) for name in file.names()] == [True]
+    file.edit(lambda spec: spec.update(inferenceGateway={"enabled": True, "standard": {"enabled": True, "port": 8081}}))
+    until(lambda: f"{GATEWAY}:8081" in file.status()["services"] and file.log().count("is applied") == 3)
+    picked_is_who_answers(file.status())  # by a port that was not there before
 
 
 def test_edit_that_is_wrong_changes_nothing_and_is_told(run: Run, up: StartFile) -> None:

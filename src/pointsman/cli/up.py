@@ -320,8 +320,8 @@ def refuse_changes(options: Options, *, stack: Stack) -> None:
         raise UserError(f"--replicas cannot change a stack that is made from a file: edit {stack.file}")
     defaults = Options()
     asked = {
-        "--port": (options.port, defaults.port, int(stack.gateway.rpartition(":")[2])),
-        "--admin-port": (options.admin_port, defaults.admin_port, int(stack.admin.rpartition(":")[2])),
+        "--port": (options.port, defaults.port, _port(stack.gateway)),
+        "--admin-port": (options.admin_port, defaults.admin_port, _port(stack.admin)),
         "--model": (options.model, defaults.model, stack.model),
         "--fail-open": (options.fail_open, defaults.fail_open, stack.failure_mode == "FailOpen"),
         "--config": (options.config, defaults.config, None),
@@ -329,3 +329,7 @@ def refuse_changes(options: Options, *, stack: Stack) -> None:
     for flag, (value, default, current) in asked.items():
         if value not in (default, current):
             raise UserError(f"{flag} cannot change while the stack runs: `pointsman down` first")
+
+
+def _port(url: str) -> int | None:
+    return int(url.rpartition(":")[2]) if url else None

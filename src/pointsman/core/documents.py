@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
 
 try:
     from yaml import CSafeDumper as _Dumper
@@ -25,7 +26,9 @@ def parse_yaml(text: str | bytes, *, name: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise UserError(f"{where}: not valid YAML: {error.problem or error}") from None
+        # Elsewhere the context is the parser's view; here it is the half of the sentence that says what is wrong.
+        context = f"{error.context}, " if isinstance(error, ComposerError) and error.context else ""
+        raise UserError(f"{where}: not valid YAML: {context}{error.problem or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"{name}: not valid YAML: {error}") from None
 

@@ -33,19 +33,26 @@ class Relay:
         self._admin = 0
         self.processes: list[Process] = []
 
-    def update(self, services: Iterable[Service], *, taken: Collection[int]) -> bool:
-        """Have exactly the ports of these Services; say whether the process is new and has to be started."""
+    def settle(self, services: Iterable[Service], *, taken: Collection[int]) -> None:
+        """Have a place for exactly the ports of these Services; nobody is told yet."""
         wanted = [Backend(service=s.name, port=port) for s in services if not s.headless for port in s.ports]
         given = set(taken)
         self._places = {each: self._places.get(each) or self._settle(each, given) for each in wanted}
-        if wanted or self.processes:
-            self._write(wanted)
-        if not wanted or self.processes:
-            return False
-        self._admin = free_span(0, host=HOST, given_out=given)
+
+    def tell(self) -> list[Process]:
+        """Tell Envoy; return the process if it is new and has to be started.
+
+        The files of all its backends must be there: Envoy refuses a cluster that reads from nowhere.
+        """
+        if not self._places and not self.processes:
+            return []
+        self._write()
+        if self.processes:
+            return []
+        self._admin = free_span(0, host=HOST, given_out=self.ports())
         program = programs.relay(admin=Address(HOST, self._admin), folder=self._folder, envoy=self._envoy)
         self.processes = [self._process(program)]
-        return True
+        return self.processes
 
     def address(self, service: str, port: int) -> Address:
         """Return where a port of a Service is."""
@@ -74,7 +81,9 @@ class Relay:
         given.add(port)
         return Address(HOST, port)
 
-    def _write(self, wanted: Sequence[Backend]) -> None:
-        clusters = envoys.relay_clusters(wanted, file=lambda backend: self._folder.endpoints_file(backend.name))
+    def _write(self) -> None:
+        clusters = envoys.relay_clusters(
+            self.backends(), file=lambda backend: self._folder.endpoints_file(backend.name)
+        )
         replace(self._folder.clusters_file, json.dumps(clusters))
         replace(self._folder.listeners_file, json.dumps(envoys.relay_listeners(self._places)))

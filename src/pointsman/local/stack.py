@@ -103,9 +103,9 @@ class Supervisor:
         self._plan = plan
         new = [d for d in plan.deployments if d.group not in self._fleets]
         self._fleets |= {each.group: self._fleet(each) for each in new}
-        if self._relay.update(plan.services, taken=self._ports()):
-            await self._publish()
-            await self._start(group, self._relay.processes)
+        self._relay.settle(plan.services, taken=self._ports())
+        await self._publish()
+        await self._start(group, self._relay.tell())
         for role in _UPWARDS:
             await self._grow(group, plan.of(role))
         await self._first_answer(plan)

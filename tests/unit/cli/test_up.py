@@ -114,7 +114,7 @@ def test_what_a_file_excludes(options: Options, message: str) -> None:
 
 
 def test_stack_of_a_file_is_changed_by_its_file() -> None:
-    of_file = msgspec.structs.replace(STACK, file=str(FILE))
+    of_file = msgspec.structs.replace(STACK, file=str(FILE), admin="")
     refuse_changes(Options(file=FILE), stack=of_file)
     with pytest.raises(UserError, match=r"--replicas cannot change a stack that is made from a file: edit .*minimal"):
         refuse_changes(Options(replicas=2), stack=of_file)

@@ -37,7 +37,7 @@ def relay(folder: Folder) -> Relay:
 
 def test_own_number_where_it_is_free(relay: Relay) -> None:
     free = any_free()
-    assert relay.update([service("a", free), service("b", free)], taken=()) is True
+    relay.settle([service("a", free), service("b", free)], taken=())
     assert relay.address("a", free).port == free
     assert relay.address("b", free).port != free
 
@@ -47,30 +47,34 @@ def test_another_where_it_is_taken(relay: Relay) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         taken = holder.getsockname()[1]
-        relay.update([service("a", taken)], taken=())
+        relay.settle([service("a", taken)], taken=())
     assert relay.address("a", taken).port != taken
 
 
 def test_any_ports(folder: Folder) -> None:
     free = any_free()
     relay = Relay(folder, envoy=Path("envoy"), process=unstarted, any_ports=True)
-    relay.update([service("a", free)], taken=())
+    relay.settle([service("a", free)], taken=())
     assert relay.address("a", free).port != free
 
 
 def test_place_stays_and_the_process_too(relay: Relay, folder: Folder) -> None:
     port = any_free()
-    relay.update([service("a", port), service("h", 1, headless=True)], taken=())
+    relay.settle([service("a", port), service("h", 1, headless=True)], taken=())
     before = relay.places()
     assert list(before) == [f"a:{port}"]
-    assert relay.update([service("b", any_free()), service("a", port)], taken=relay.ports()) is False
+    assert not folder.listeners_file.exists()
+    assert len(relay.tell()) == 1
+    relay.settle([service("b", any_free()), service("a", port)], taken=relay.ports())
+    assert relay.tell() == []
     assert relay.places().items() >= before.items()
-    listeners = json.loads(folder.listeners_file.read_text())["resources"]
-    assert len(listeners) == 2
-    relay.update([], taken=())
+    assert len(json.loads(folder.listeners_file.read_text())["resources"]) == 2
+    relay.settle([], taken=())
+    relay.tell()
     assert json.loads(folder.listeners_file.read_text())["resources"] == []
 
 
 def test_without_services_there_is_no_process(relay: Relay) -> None:
-    assert relay.update([service("h", 1, headless=True)], taken=()) is False
+    relay.settle([service("h", 1, headless=True)], taken=())
+    assert relay.tell() == []
     assert relay.processes == []

@@ -195,15 +195,19 @@ def test_edit_that_is_wrong_changes_nothing_and_is_told(run: Run, up: StartFile)
     assert (again.returncode, "did you mean 'replicas'?" in again.stderr) == (2, True)
 
 
-def test_part_that_does_not_start_takes_nothing_away(run: Run, up: StartFile) -> None:
+def test_part_that_does_not_start_takes_nothing_away(up: StartFile) -> None:
     file = up("prefill_decode")
-    before = file.status()
+    url = file.status()["gateway"]
     file.edit(lambda spec: spec["decode"].update(args=["--mode", "nonsense"]))
-    until(lambda: f"{DECODE}-" in file.log() and "does not start: " in file.log())
-    with httpx.Client(base_url=before["gateway"]) as http:
-        assert ask(http, "still there").status_code == 200
+    until(lambda: file.log().count("does not start: ") == 1)
+    file.edit(lambda spec: spec["prefill"].update(replicas=3))  # what is still wrong stays so
+    until(lambda: file.log().count("does not start: ") == 2)
+    with httpx.Client(base_url=url) as http:
+        assert {ask(http, str(number)).status_code for number in range(8)} == {200}
     file.edit(lambda spec: spec["decode"].update(args=[], replicas=1))
-    until(lambda: len(file.names(of=DECODE)) == 1 and file.status()["endpoints"][-1]["state"] == "ready")
+    until(lambda: len(file.names(of=DECODE)) == 1 and len(file.names(of=PREFILL)) == 3)
+    with httpx.Client(base_url=url) as http:
+        assert ask(http, "and now").headers["x-inference-pod"] in file.names(of=DECODE)
 
 
 def test_file_that_is_wrong_is_one_sentence(run: Run, tmp_path: Path) -> None:

@@ -258,12 +258,9 @@ async def _show(folder: Folder, *, console: Console) -> None:
 def _invitation(stack: Stack) -> str:
     body = json.dumps({"model": stack.model, "messages": [{"role": "user", "content": "Hello"}]})
     admin = f"Envoy's admin: {stack.admin}; " if stack.admin else ""
-    services = "".join(f"  Service {name} is at {place}\n" for name, place in stack.services.items())
-    return (
-        f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; {admin}logs: {stack.logs})\n"
-        f"{services}"
-        f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
-    )
+    head = f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; {admin}logs: {stack.logs})"
+    curl = f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
+    return "\n".join([head, *screen.services(stack), curl])
 
 
 async def _detach(options: Options, *, folder: Folder, console: Console) -> int:

@@ -29,7 +29,12 @@ def table(stack: Stack, endpoints: Sequence[Endpoint], *, caption: str | None = 
 def lines(stack: Stack, endpoints: Sequence[Endpoint]) -> list[str]:
     """Return the same as plain lines, for pipes and logs."""
     head = f"{'ready' if stack.ready else 'starting'}: {stack.gateway} ({stack.model}, {stack.failure_mode})"
-    return [head, *(_line(endpoint) for endpoint in endpoints)]
+    return [head, *(_line(endpoint) for endpoint in endpoints), *services(stack)]
+
+
+def services(stack: Stack) -> list[str]:
+    """Return where each Service is."""
+    return [f"  Service {name} is at {place}" for name, place in stack.services.items()]
 
 
 def _line(e: Endpoint) -> str:

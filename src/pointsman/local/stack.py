@@ -114,10 +114,15 @@ class Supervisor:
         self._tell(before=before)
         self._ready = True
 
-    async def _grow(self, group: asyncio.TaskGroup, deployments: Iterable[Deployment]) -> None:
+    async def _grow(self, group: asyncio.TaskGroup, deployments: Sequence[Deployment]) -> None:
         await self._publish()  # what a new Pod reads must be there
-        started = [process for each in deployments for process in self._fleets[each.group].grow(each.replicas)]
+        fleets = [self._fleets[each.group] for each in deployments]
+        started = [
+            process for each, fleet in zip(deployments, fleets, strict=True) for process in fleet.grow(each.replicas)
+        ]
         await self._start(group, started)
+        for process in (process for fleet in fleets for process in fleet.processes()):
+            await process.until_ready(timeout=START_TIMEOUT)  # also what an earlier plan started in vain
         await self._publish()
         for each in deployments:
             if each.role == "picker" and started:

@@ -1,5 +1,6 @@
 import io
 
+import msgspec
 from rich.console import Console
 from tests.unit.local.test_state import STACK
 
@@ -38,3 +39,8 @@ def test_lines_say_the_same_without_a_terminal() -> None:
         "ready: http://127.0.0.1:8080 (m, FailClose)",
         "  simulator-0 127.0.0.1:8200 ready running=2 waiting=0 picks=17",
     ]
+
+
+def test_services_have_their_places() -> None:
+    stack = msgspec.structs.replace(STACK, services={"front:8200": "127.0.0.1:1"})
+    assert lines(stack, [])[1:] == ["  Service front:8200 is at 127.0.0.1:1"]

@@ -5,13 +5,12 @@ difference: `POINTSMAN_REWRITE_GOLDEN=1 .venv/bin/python -m pytest tests/unit/re
 """
 
 import os
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.unit.render.invariants import INVARIANTS, Invariant
 from tests.unit.render.stacks import (
     BARE,
     CASES,
@@ -24,7 +23,6 @@ from tests.unit.render.stacks import (
     STAGES,
     STANDARD,
     Case,
-    container,
     find,
     named,
     of_kind,
@@ -34,7 +32,6 @@ from tests.unit.render.stacks import (
 )
 
 from pointsman.render.facts import Facts
-from pointsman.render.objects import Object
 from pointsman.render.stack import Stack
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -85,100 +82,9 @@ def test_the_same_goes_in_and_the_same_comes_out(case: Case) -> None:
 
 
 @cases
-def test_every_object_is_named_once_and_in_the_namespace(case: Case) -> None:
-    objects = case.render().objects
-    assert max(Counter(named(objects)).values()) == 1
-    assert {one["metadata"]["namespace"] for one in objects} == {"llm-d-sim"}
-    assert all(len(one["metadata"]["name"]) <= 63 for one in objects)
-
-
-@cases
-def test_every_deployment_selects_its_own_pods_and_no_others(case: Case) -> None:
-    deployments = of_kind(case.render().objects, "Deployment")
-    for one in deployments:
-        wanted = one["spec"]["selector"]["matchLabels"]
-        assert [other["metadata"]["name"] for other in deployments if selects(wanted, other)] == [
-            one["metadata"]["name"]
-        ]
-
-
-@cases
-def test_every_service_leads_to_a_port_that_its_pods_have(case: Case) -> None:
-    objects = case.render().objects
-    for service in of_kind(objects, "Service"):
-        (target,) = (one for one in of_kind(objects, "Deployment") if selects(service["spec"]["selector"], one))
-        open_ports = {port["containerPort"] for port in container(target)["ports"]}
-        assert {port["targetPort"] for port in service["spec"]["ports"]} <= open_ports
-
-
-@cases
-def test_every_probe_asks_a_port_that_the_container_has(case: Case) -> None:
-    for deployment in of_kind(case.render().objects, "Deployment"):
-        only = container(deployment)
-        open_ports = {port["containerPort"] for port in only["ports"]}
-        probes = [probe for name, probe in only.items() if name.endswith("Probe")]
-        assert len(probes) >= 2
-        assert {next(iter(_asked(probe)))["port"] for probe in probes} <= open_ports
-
-
-def _asked(probe: Object) -> Iterator[Object]:
-    return (probe[how] for how in ("httpGet", "tcpSocket", "grpc") if how in probe)
-
-
-@cases
-def test_whatever_a_pod_refers_to_is_there(case: Case) -> None:
-    objects = case.render().objects
-    there = named(objects)
-    for deployment in of_kind(objects, "Deployment"):
-        pod = deployment["spec"]["template"]["spec"]
-        mounted = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
-        assert all(f"ConfigMap/{name}" in there for name in mounted)
-        assert "serviceAccountName" not in pod or f"ServiceAccount/{pod['serviceAccountName']}" in there
-        volumes = {volume["name"] for volume in pod["volumes"]}
-        assert {mount["name"] for mount in container(deployment)["volumeMounts"]} == volumes
-
-
-@cases
-def test_every_pod_is_restricted(case: Case) -> None:
-    """What the strictest Pod Security level asks for; the one sysctl is among those it allows."""
-    for deployment in of_kind(case.render().objects, "Deployment"):
-        pod = deployment["spec"]["template"]["spec"]
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        sysctls = pod["securityContext"].get("sysctls", [])
-        assert {one["name"] for one in sysctls} <= {"net.ipv4.ip_unprivileged_port_start"}
-        locked = container(deployment)["securityContext"]
-        assert locked["capabilities"] == {"drop": ["ALL"]}
-        assert (locked["allowPrivilegeEscalation"], locked["readOnlyRootFilesystem"]) == (False, True)
-
-
-@cases
-def test_every_pod_knows_who_it_is(case: Case) -> None:
-    for deployment in of_kind(case.render().objects, "Deployment"):
-        names = {variable["name"] for variable in container(deployment)["env"]}
-        assert names >= {"POD_NAME", "POD_NAMESPACE", "POD_IP"}
-
-
-@cases
-def test_every_component_is_an_object_of_the_stack(case: Case) -> None:
-    stack = case.render()
-    assert {f"{one.kind}/{one.name}" for one in stack.components} <= set(named(stack.objects))
-    deployments = {one["metadata"]["name"]: one["spec"]["replicas"] for one in of_kind(stack.objects, "Deployment")}
-    waited_for = {one.name: one.replicas for one in stack.components if one.kind == "Deployment"}
-    assert waited_for == deployments  # no Deployment that nobody waits for
-
-
-@cases
-def test_a_route_leads_to_something_that_is_there(case: Case) -> None:
-    objects = case.render().objects
-    there = named(objects)
-    for route in of_kind(objects, "HTTPRoute"):
-        assert {f"Gateway/{parent['name']}" for parent in route["spec"]["parentRefs"]} <= set(there)
-        for backend in (one for rule in route["spec"]["rules"] for one in rule["backendRefs"]):
-            assert f"{backend['kind']}/{backend['name']}" in there
-    for gateway in of_kind(objects, "Gateway"):
-        reference = gateway["spec"]["infrastructure"].get("parametersRef")
-        assert reference is None or f"ConfigMap/{reference['name']}" in there
+@pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda one: one.__name__)
+def test_parts_fit_together(case: Case, invariant: Invariant) -> None:
+    invariant(case.render())
 
 
 def test_the_two_gateways_do_not_get_each_others_pods() -> None:

@@ -73,6 +73,18 @@ def ready_pods(cluster: Cluster, labels: str) -> list[str]:
     ]
 
 
+def names(cluster: Cluster, labels: str) -> set[str]:
+    """Return all Pods, those that are ending included."""
+    return {pod["metadata"]["name"] for pod in cluster.get("pods", *NS, "-l", labels)["items"]}
+
+
+def evict(cluster: Cluster, pod: str) -> None:
+    """Ask for a Pod's eviction, as a drained node does."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NS[1]}}
+    path = f"/api/v1/namespaces/{NS[1]}/pods/{pod}/eviction"
+    cluster.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(eviction))
+
+
 def left(cluster: Cluster) -> list[str]:
     """Return what is in the namespace that does not belong to every namespace."""
     own = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
@@ -136,7 +148,7 @@ def test_no_request_fails_while_simulators_come_and_go(cluster: Cluster, install
 
     def settled(replicas: int) -> set[str]:
         cluster.kubectl("rollout", "status", deployment, *NS, "--timeout=120s")
-        until(lambda: len(cluster.get("pods", *NS, "-l", decoding)["items"]) == replicas, within=90)
+        until(lambda: len(names(cluster, decoding)) == replicas, within=90)
         return set(until(lambda: pods if len(pods := ready_pods(cluster, decoding)) == replicas else []))
 
     first = change(2, args=slow)
@@ -145,18 +157,55 @@ def test_no_request_fails_while_simulators_come_and_go(cluster: Cluster, install
         scaled = change(4, args=slow)
         cluster.kubectl("delete", "pod", min(first), *NS, "--wait=false")  # ended
         cluster.kubectl("delete", "pod", max(first), *NS, "--grace-period=0", "--force")  # killed
+        evict(cluster, min(scaled - first))
         replaced = settled(4)
         rolled = change(4, args=[*slow, "--max-num-seqs", "7"])
         last = change(2, args=slow)  # rolled and scaled down at once
     print(f"{sum(seen['served'].values())} requests, {len(seen['served'])} Pods")
     assert seen["wrong"] == []
-    assert first < scaled and not first & replaced and not replaced & rolled
+    assert first < scaled and len(scaled & replaced) == 1 and not replaced & rolled
     assert set(seen["served"]) >= scaled | replaced | rolled | last
+
+
+def test_no_request_fails_while_gateway_and_picker_are_rolled(cluster: Cluster, installed: str, namespace: str) -> None:
+    def roll(deployment: str, labels: str) -> None:
+        before = names(cluster, labels)
+        cluster.kubectl("rollout", "restart", deployment, *NS)
+        cluster.kubectl("rollout", "status", deployment, *NS, "--timeout=120s")
+        until(lambda: not before & names(cluster, labels), within=90)
+
+    with traffic(cluster, namespace, gateway="infra-sim-inference-gateway.llm-d-sim:8080") as seen:
+        roll("deployment/infra-sim-inference-gateway", "llm-d.ai/gateway-type=standard")
+        roll("deployment/gaie-sim-epp", "component=epp")
+    print(f"{sum(seen['served'].values())} requests, {len(seen['served'])} Pods")
+    assert seen["wrong"] == []
+    assert len(seen["served"]) == 2
 
 
 def _is_asked(spec: dict[str, Any], replicas: int, args: list[str]) -> bool:
     (container,) = spec["template"]["spec"]["containers"]
     return bool(spec["replicas"] == replicas and container["args"][-len(args) :] == args)
+
+
+def test_an_image_that_cannot_be_had_is_told_and_the_old_pods_go_on(cluster: Cluster, installed: str) -> None:
+    def patch(image: str) -> None:
+        change = json.dumps({"spec": {"decode": {"image": image}}})
+        cluster.kubectl("patch", FULL, *NS, "--type=merge", "-p", change)
+
+    def condition(kind: str) -> str:
+        path = f'jsonpath={{.status.conditions[?(@.type=="{kind}")]}}'
+        return cluster.kubectl("get", FULL, *NS, "-o", path)
+
+    image = cluster.kubectl("get", FULL, *NS, "-o", "jsonpath={.spec.decode.image}")
+    before = ready_pods(cluster, "llm-d.ai/role=decode")
+    patch("localhost/nowhere:1")
+    told = until(lambda: text if "localhost/nowhere:1" in (text := condition("Progressing")) else "", within=120)
+    assert json.loads(told)["reason"] in {"ErrImagePull", "ImagePullBackOff"}
+    assert json.loads(condition("Ready"))["status"] == "True"
+    assert set(before) <= set(ready_pods(cluster, "llm-d.ai/role=decode"))
+    patch(image)
+    until(lambda: json.loads(condition("Progressing"))["status"] == "False", within=120)
+    assert set(before) == set(ready_pods(cluster, "llm-d.ai/role=decode"))
 
 
 def test_deletion_leaves_nothing(cluster: Cluster, installed: str) -> None:

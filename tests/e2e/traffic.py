@@ -57,12 +57,12 @@ def send(gateway: str, picker: str, *, served: "Counter[str]", wrong: list[str])
     pod = answer.get("x-inference-pod", "")
     if status != 200 or not json.loads(text)["choices"]:
         wrong.append(f"{identity}: {status} {text[:200]!r}")
-    elif pod not in (chosen := picked_for(picker, identity)):
+    elif picker and pod not in (chosen := picked_for(picker, identity)):
         wrong.append(f"{identity}: {pod} answered, {sorted(chosen)} was picked")
     served[pod] += 1
 
 
-def main(gateway: str, picker: str) -> None:
+def main(gateway: str, picker: str = "") -> None:
     served: Counter[str] = Counter()
     wrong: list[str] = []
 
@@ -79,14 +79,17 @@ def main(gateway: str, picker: str) -> None:
 
 
 @contextmanager
-def traffic(cluster: "Cluster", namespace: str, *, gateway: str, picker: str) -> Iterator[dict[str, Any]]:
-    """Send requests while the block runs; what came of them is in the dictionary afterwards."""
+def traffic(cluster: "Cluster", namespace: str, *, gateway: str, picker: str = "") -> Iterator[dict[str, Any]]:
+    """Send requests while the block runs; what came of them is in the dictionary afterwards.
+
+    Without a picker to ask, who answered is noted and not compared: one that is replaced takes its memory with it.
+    """
     metadata = {"name": "traffic", "namespace": namespace}
     container = {
         "name": "traffic",
         "image": cluster.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/opt/venv/bin/python", "/code/traffic.py", gateway, picker],
+        "command": ["/opt/venv/bin/python", "/code/traffic.py", gateway, *filter(None, (picker,))],
         "volumeMounts": [{"name": "code", "mountPath": "/code"}, {"name": "tmp", "mountPath": "/tmp"}],
     }
     volumes = [{"name": "code", "configMap": {"name": "traffic"}}, {"name": "tmp", "emptyDir": {}}]

@@ -52,7 +52,8 @@ class Bench:
         """Return a server that answers, its port, and how long that took."""
         port = free_span(23000, count=100) if "--pods" in flags else any_free()
         ours = [sys.executable, "-m", "pointsman", "sim", "--model", "m", "--host", "127.0.0.1", "--port", str(port)]
-        command = [*ours, *flags] if kind == "pointsman" else [sys.executable, "-m", "bench.sim_baseline", str(port)]
+        baseline = [sys.executable, "-m", "bench.sim_baseline", kind, str(port)]
+        command = [*ours, *flags] if kind == "pointsman" else baseline
         began = time.monotonic()
         part = Part([*self.first, *command], log=self.folder / f"{kind}.log")
         while True:
@@ -135,9 +136,10 @@ def main() -> None:
         print("| test | pointsman sim | bare uvicorn | ratio |\n|---|---|---|---|")
         for size in (20, 16384):
             ours, load = bench.whole("pointsman", size=size)
-            theirs, _ = bench.whole("uvicorn", size=size)
+            theirs, least = bench.whole("uvicorn", size=size)[0], bench.whole("httptools", size=size)[0]
             shown = f"{ours:.0f} µs CPU/request, p99 {load.p99:.1f} ms, {load.errors} errors"
-            print(f"| not streamed, {size} B prompt | {shown} | {theirs:.0f} µs | {ours / theirs:.2f} |")
+            beside = f"{theirs:.0f} µs (httptools alone: {least:.0f} µs)"
+            print(f"| not streamed, {size} B prompt | {shown} | {beside} | {ours / theirs:.2f} |")
         for count in chosen.streams:
             mine, other = bench.streams("pointsman", count=count), bench.streams("uvicorn", count=count)
             print(f"| {count} streams, 20 ms | {pacing(mine)} | {pacing(other)} | {mine['cpu'] / other['cpu']:.2f} |")

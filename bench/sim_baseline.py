@@ -1,16 +1,19 @@
-"""The baseline of `bench sim`: a bare ASGI app on uvicorn that reads the body and decides nothing.
+"""The baselines of `bench sim`: servers that read the body and decide nothing.
 
-Streams send as many events as the body's `max_tokens`, 20 ms apart, each from its own task; other requests get a fixed
-answer of the simulator's size.
+`uvicorn` is a bare ASGI app: streams send as many events as the body's `max_tokens`, 20 ms apart, each from its own
+task; other requests get a fixed answer of the simulator's size. `httptools` is less still: the parser, one callback,
+and that answer, which is about what HTTP costs in Python.
 """
 
 import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
+import httptools
 import uvicorn
+import uvloop
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -40,5 +43,27 @@ async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": WHOLE})
 
 
+class Echo(asyncio.Protocol):
+    """One connection that gives every request the same answer."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.parser: Any = httptools.HttpRequestParser(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(WHOLE), WHOLE))
+
+
+async def echo(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", port)
+    await server.serve_forever()
+
+
 if __name__ == "__main__":
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error", access_log=False)
+    if sys.argv[1] == "httptools":
+        uvloop.run(echo(int(sys.argv[2])))
+    else:
+        uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error", access_log=False)

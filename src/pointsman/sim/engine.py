@@ -119,7 +119,7 @@ class Step(Struct, frozen=True):
     """What came out at one moment: `each` tokens for each sequence in `emitted`.
 
     Where sequences run on their own, those that just go on share a step although their moments differ: `time` is the
-    last of them then, and `times` has all.
+    last of them then, and `times` has the moment of each one's last token.
     """
 
     time: float

@@ -3,7 +3,8 @@
 This is how llm-d-inference-sim behaves: a sequence takes its time to first token, then its time between tokens,
 whatever the others do (but for the load factor). Deadlines are absolute: a token is due one gap after the token
 before was *due*, not after it was sent, so a late wake-up delays one token and not all that follow.
-Tokens of many sequences that fall due between two wake-ups come out together, as one step.
+Tokens of many sequences that fall due between two wake-ups come out together, as one step; and so do those of one
+sequence, for a server that is behind by more than a gap (`catch_up`): else it could never catch up.
 Where the gap is zero a whole sequence is one step.
 """
 
@@ -20,10 +21,17 @@ class LaneEngine:
     """Sequences paced one by one."""
 
     def __init__(
-        self, config: EngineConfig, *, latency: PacedModel, hasher: Hasher | None = None, events: bool = False
+        self,
+        config: EngineConfig,
+        *,
+        latency: PacedModel,
+        hasher: Hasher | None = None,
+        events: bool = False,
+        catch_up: bool = False,
     ) -> None:
         self.config = config
         self.latency = latency
+        self.catch_up = catch_up  # a late driver wants a sequence's tokens together, not each at its time
         self.slowdown = 1.0  # set by the driver; a factor on everything that begins from now on
         self.books = Books(config, hasher=hasher, events=events)
         self._due: list[tuple[float, int, int, Seq]] = []  # deadline, tie-break, admission it was set for
@@ -67,7 +75,7 @@ class LaneEngine:
         while (wake := self.next_wake) is not None and wake <= now:
             due, rolling = self._due, self._rolling
             if rolling and rolling[0].deadline == wake:
-                steps.append(self._roll(min(now, due[0][0]) if due else now))
+                steps += self._roll(min(now, due[0][0]) if due else now)
             else:
                 steps.append(self._emit(heapq.heappop(due)[3], wake))
         return steps
@@ -85,30 +93,43 @@ class LaneEngine:
             self._rolling.clear()
             self._gap = gap
 
-    def _roll(self, until: float) -> Step:
-        """Give everybody in the middle of an answer the token that is due by then, nobody two of them."""
+    def _roll(self, until: float) -> list[Step]:
+        """Give everybody in the middle of an answer the token that is due by then.
+
+        One token each; several, where the driver is late by more than a gap and wants to catch up.
+        """
         rolling, gap = self._rolling, self._gap
         assert gap is not None
-        emitted: list[Seq] = []
-        times: list[float] = []
-        for _ in range(len(rolling)):
-            seq = rolling[0]
-            at = seq.deadline
-            if at > until:
-                break
-            rolling.popleft()
+        first = rolling[0].deadline
+        each = 1 + int((until - first) / gap) if self.catch_up else 1
+        due = max(until - (each - 1) * gap, first)
+        ahead: list[Seq] = []
+        while rolling and rolling[0].deadline <= due:
+            ahead.append(rolling.popleft())
+        behind: list[Seq] = []
+        if each > 1:  # the others are less than a gap behind the first, so they are due as well, with one token less
+            behind = list(rolling)
+            rolling.clear()
+        return [*self._give(behind, each - 1, gap=gap), *self._give(ahead, each, gap=gap)]  # now these are due first
+
+    def _give(self, seqs: list[Seq], each: int, *, gap: float) -> list[Step]:
+        """Give sequences so many tokens, or fewer where they come to their last one: that one is not for us."""
+        grouped: dict[int, tuple[list[Seq], list[float]]] = {}
+        for seq in seqs:
             if seq.state != RUNNING:
                 continue
-            seq.last_token_at = at
+            count = min(each, seq.work.output_tokens - 1 - seq.generated)
+            seq.last_token_at = at = seq.deadline + (count - 1) * gap
             seq.deadline = at + gap
-            seq.generated = made = seq.generated + 1
+            seq.generated += count
+            emitted, times = grouped.get(count) or grouped.setdefault(count, ([], []))
             emitted.append(seq)
             times.append(at)
-            if made + 1 < seq.work.output_tokens:
-                rolling.append(seq)
+            if seq.generated + 1 < seq.work.output_tokens:
+                self._rolling.append(seq)
             else:
                 heapq.heappush(self._due, (at + gap, next(self._ties), seq.admission, seq))
-        return Step(times[-1], emitted, 1, gap, times=times)
+        return [Step(times[-1], emitted, count, gap, times=times) for count, (emitted, times) in grouped.items()]
 
     def _emit(self, seq: Seq, at: float) -> Step:
         joined = seq.joined != seq.admission

@@ -43,7 +43,8 @@ def build_engine(settings: Settings, *, step_model: StepModel | None, events: bo
     if step_model is not None:
         latency = StepsAndTransfers(step_model, settings.pace())
         return StepEngine(config, latency=latency, hasher=hashing.child, events=events)
-    return LaneEngine(config, latency=PacedModel(settings.pace()), hasher=hashing.child, events=events)
+    paced = PacedModel(settings.pace())
+    return LaneEngine(config, latency=paced, hasher=hashing.child, events=events, catch_up=True)
 
 
 def url_uuid(name: str) -> str:

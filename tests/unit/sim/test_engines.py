@@ -256,12 +256,15 @@ def test_paced_tokens_keep_absolute_deadlines_however_late_the_driver_wakes() ->
     assert times == pytest.approx([1.2 + 0.02 * i for i in range(50)])
 
 
-@settings(max_examples=60, deadline=None)
-@given(load=arrivals, strides=st.floats(0.001, 0.1))
-def test_steady_lanes_keep_every_deadline_whoever_shares_a_step(load: list[Arrival], strides: float) -> None:
+@settings(max_examples=100, deadline=None)
+@given(load=arrivals, strides=st.floats(0.001, 0.1), catch_up=st.booleans())
+def test_steady_lanes_keep_every_deadline_whoever_shares_a_step(
+    load: list[Arrival], strides: float, catch_up: bool
+) -> None:
     config = EngineConfig(max_num_seqs=100, max_loras=3)
     Run(build(config, lockstep=False, steady=True), load)  # the invariants
-    engine = build(config, lockstep=False, steady=True)
+    pace = Pace(time_to_first_token=0.05, inter_token_latency=0.01)
+    engine = LaneEngine(config, latency=PacedModel(pace), catch_up=catch_up)
     for number, arrival in enumerate(load):
         engine.submit(work_of(arrival, number), now=0.001 * number)
     seen: dict[str, list[float]] = {}
@@ -269,12 +272,25 @@ def test_steady_lanes_keep_every_deadline_whoever_shares_a_step(load: list[Arriv
     while engine.next_wake is not None:
         now += strides
         for step in engine.advance(now):
+            assert step.each == 1 or catch_up
             assert not step.times or step.time == max(step.times)
             for seq, at in zip(step.emitted, step.times or [step.time] * len(step.emitted), strict=True):
-                seen.setdefault(seq.work.id, []).append(at)
+                assert at <= now + 1e-9
+                seen.setdefault(seq.work.id, []).extend(at - 0.01 * i for i in reversed(range(step.each)))
     for number, arrival in enumerate(load):
         first = 0.001 * number + (0.0 if arrival.remote else 0.05)
         assert seen[f"r{number}"] == pytest.approx([first + 0.01 * i for i in range(arrival.output)])
+
+
+def test_a_late_driver_gets_a_sequences_tokens_together() -> None:
+    pace = PacedModel(Pace(inter_token_latency=0.01))
+    engine = LaneEngine(EngineConfig(), latency=pace, catch_up=True)
+    engine.submit(Work(id="a", prompt_tokens=1, output_tokens=100), now=0.0)
+    engine.advance(0.0)
+    (step,) = engine.advance(0.055)
+    assert (step.each, round(step.time, 6)) == (5, 0.05)
+    assert engine.next_wake == pytest.approx(0.06)
+    assert [step.each for step in engine.advance(2.0)] == [93, 1]  # the last one comes on its own
 
 
 def test_a_new_pace_begins_with_the_next_token() -> None:

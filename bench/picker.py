@@ -47,7 +47,7 @@ class Gateway:
         )
 
     def median(self, script: Path, *, args: argparse.Namespace) -> Row:
-        self.measure(script, seconds=1.0)  # warms up
+        self.measure(script, seconds=args.seconds)  # warms up
         return median([self.measure(script, seconds=args.seconds) for _ in range(args.rounds)])
 
 

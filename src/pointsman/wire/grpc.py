@@ -1,7 +1,7 @@
 """gRPC over one HTTP/2 stream: five-byte prefixes in, messages to a `Call`, replies and a status out.
 
 Owns message framing, compression, status trailers and routing by path. A call is synchronous: `message` returns its
-replies, and all replies to one message leave in one DATA frame. A call that raises costs itself INTERNAL, never the
+replies, and small replies to one message leave in one DATA frame. A call that raises costs itself INTERNAL, never the
 connection. Header blocks are literals, built once.
 """
 
@@ -22,7 +22,7 @@ from pointsman.wire.protobuf import Data, Malformed
 log = get_logger(__name__)
 
 _PREFIX = struct.Struct(">BI")
-_VIEWED = 4096
+_VIEWED = 4096  # from so many bytes on a copy costs more than what it spares
 
 
 class Status(enum.IntEnum):
@@ -248,11 +248,11 @@ class ServerStream:
         if not stream.answered:
             out.start(stream, _HEADERS)
         pack = _PREFIX.pack
-        if len(replies) == 1:
-            (reply,) = replies
-            out.send(stream, reply, head=pack(0, len(reply)))
-        else:
+        if len(replies) > 1 and sum(map(len, replies)) < _VIEWED:
             out.send(stream, b"".join([part for reply in replies for part in (pack(0, len(reply)), reply)]))
+            return
+        for reply in replies:  # one, or large ones, which are not copied once more for a frame less
+            out.send(stream, reply, head=pack(0, len(reply)))
 
     def _half_close(self) -> None:
         if self._have:

@@ -41,7 +41,14 @@ def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
 
 
 @sim.command
-def fit(run: Path, *, out: Path | None = None, model: Path | None = None, num_gpu_blocks: int | None = None) -> int:
+def fit(
+    run: Path,
+    *,
+    out: Path | None = None,
+    model: Path | None = None,
+    num_gpu_blocks: int | None = None,
+    held_out: bool = False,
+) -> int:
     """Fit a step model to a recorded run of vLLM, and print its errors.
 
     Parameters
@@ -54,6 +61,8 @@ def fit(run: Path, *, out: Path | None = None, model: Path | None = None, num_gp
         Fit nothing: print the errors of these coefficients on the run.
     num_gpu_blocks
         Size of the KV cache in blocks of 16 tokens, if it ran full and meta.json does not tell.
+    held_out
+        Fit nothing: print the errors on requests that the fit has not seen, a third of them at a time.
 
     """
     from pointsman.core.documents import read_yaml
@@ -62,6 +71,9 @@ def fit(run: Path, *, out: Path | None = None, model: Path | None = None, num_gp
     from pointsman.sim.latency import step_model
 
     recording = recordings.load(run, blocks=num_gpu_blocks)
+    if held_out:
+        sys.stdout.write(fitting.show(fitting.held_out(recording)))
+        return 0
     found = step_model(read_yaml(model), name=str(model)) if model else fitting.fit(recording)
     sys.stdout.write(fitting.show(fitting.table(recording, found)))
     if model is None:

@@ -7,10 +7,11 @@ fit. Coefficients cannot be negative, because no work takes less than no time; f
 no room for noise.
 
 Spans are weighted by their relative length. First-token spans weigh less: their step counts may be off by one, since
-nobody recorded the moment within a step at which a request came; those far off are left out.
+nobody recorded the moment within a step at which a request came; those far off are left out. `held_out` says how well a
+model does on requests whose times it has not seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
@@ -35,20 +36,24 @@ PERCENTILES = (50, 90, 99)
 Equation = tuple[list[float], float]
 
 
-def fit(recording: Recording) -> StepModel:
-    """Return the step model that explains the recording best."""
+def fit(recording: Recording, *, seen: Collection[int] | None = None) -> StepModel:
+    """Return the step model that explains the recording best.
+
+    `seen` are the numbers of the requests whose times it may look at; all of them arrive in every replay.
+    """
+    seen = range(len(recording.requests)) if seen is None else seen
     if sum(request.output_tokens > 1 for request in recording.requests) < 2 * len(FEATURES):
         raise UserError(f"{recording.name} has too few requests with more than one output token to fit a model")
-    model = best = _guess(recording)
-    least = _loss(recording, best)
+    model = best = _guess(recording, seen)
+    least = _loss(recording, best, seen)
     for number in range(_ROUNDS):
         run = replay(recording, model)
         weight = 0.0 if number < _WARM_UP else _FIRST_WEIGHT
-        model = _between(model, _model(_solve(_equations(recording, run, first_weight=weight)), recording))
-        loss = _loss(recording, model)
+        model = _between(model, _model(_solve(_equations(recording, run, seen, first_weight=weight)), recording))
+        loss = _loss(recording, model, seen)
         if loss < least:
             best, least = model, loss
-    return _polish(recording, best, least)
+    return _polish(recording, best, least, seen)
 
 
 def _between(old: StepModel, new: StepModel) -> StepModel:
@@ -56,18 +61,18 @@ def _between(old: StepModel, new: StepModel) -> StepModel:
     return StepModel(**{name: (getattr(old, name) + getattr(new, name)) / 2 for name in FEATURES})
 
 
-def _loss(recording: Recording, model: StepModel) -> float:
+def _loss(recording: Recording, model: StepModel, seen: Collection[int]) -> float:
     """Return how far a replay is off per request; first tokens count less, as much of theirs is chance."""
     ours = replay(recording, model).requests
     total = 0.0
-    for a, b in zip(recording.requests, ours, strict=True):
+    for a, b in ((recording.requests[i], ours[i]) for i in seen):
         total += abs(b.e2e / a.e2e - 1) + 0.1 * min(abs(b.ttft / a.ttft - 1), 1.0)
         if a.tpot and b.tpot:
             total += abs(b.tpot / a.tpot - 1)
-    return total / len(ours)
+    return total / len(seen)
 
 
-def _polish(recording: Recording, model: StepModel, least: float) -> StepModel:
+def _polish(recording: Recording, model: StepModel, least: float, seen: Collection[int]) -> StepModel:
     """Return the best model in reach of small changes of one coefficient at a time."""
     change = _WIDEST
     while change > _FINEST:
@@ -75,18 +80,19 @@ def _polish(recording: Recording, model: StepModel, least: float) -> StepModel:
         for name in FEATURES:
             for factor in (1 + change, 1 / (1 + change)):
                 tried = replace(model, **{name: getattr(model, name) * factor})
-                loss = _loss(recording, tried) if getattr(model, name) else least
+                loss = _loss(recording, tried, seen) if getattr(model, name) else least
                 if loss < least:
                     model, least, improved = tried, loss, True
         change = change if improved else change / 3
     return model
 
 
-def _guess(recording: Recording) -> StepModel:
+def _guess(recording: Recording, seen: Collection[int]) -> StepModel:
     """Return a start from the recording alone: what ran together, and how fast, follows from the times in it."""
+    requests = [recording.requests[i] for i in seen]
     sums = _sums_by_time(recording.requests)
     found = []
-    for r in recording.requests:
+    for r in requests:
         if r.last_token > r.first_token:
             held = (b - a for a, b in zip(sums[r.first_token], sums[r.last_token], strict=True))
             seconds = r.last_token - r.first_token
@@ -128,7 +134,7 @@ def _features(batch: Batch) -> tuple[float, ...]:
     return (1.0, batch.prefill_tokens, batch.prefill_context, batch.decode_seqs, batch.context_tokens)
 
 
-def _equations(recording: Recording, run: Replay, *, first_weight: float) -> list[Equation]:
+def _equations(recording: Recording, run: Replay, seen: Collection[int], *, first_weight: float) -> list[Equation]:
     sums = [(0.0,) * len(FEATURES)]
     for batch in run.batches:
         sums.append(tuple(a + b for a, b in zip(sums[-1], _features(batch), strict=True)))
@@ -140,12 +146,13 @@ def _equations(recording: Recording, run: Replay, *, first_weight: float) -> lis
     found = [
         span(run.first_steps[i], run.last_steps[i], seconds=r.last_token - r.first_token, weight=1.0)
         for i, r in enumerate(recording.requests)
-        if r.last_token > r.first_token
+        if i in seen and r.last_token > r.first_token
     ]
     if first_weight:
         found += [
             span(run.first_steps[a], run.first_steps[b], seconds=seconds, weight=first_weight)
             for a, b, seconds in _first_spans(recording.requests, run)
+            if a in seen and b in seen
         ]
     return found
 
@@ -199,17 +206,31 @@ class Row:
 
 def table(recording: Recording, model: StepModel) -> list[Row]:
     """Return the error table of a model on a recording; `each` is the mean error per request, without its sign."""
-    ours = replay(recording, model).requests
+    return _compare(recording.requests, replay(recording, model).requests)
+
+
+def held_out(recording: Recording, *, folds: int = 3) -> list[Row]:
+    """Return the error table in which every request is judged by a model that has not seen its times."""
+    numbers = range(len(recording.requests))
+    ours: dict[int, Recorded] = {}
+    for fold in range(folds):
+        judged = frozenset(numbers[fold::folds])
+        run = replay(recording, fit(recording, seen=[i for i in numbers if i not in judged])).requests
+        ours |= {i: run[i] for i in judged}
+    return _compare(recording.requests, [ours[i] for i in numbers])
+
+
+def _compare(recorded: Sequence[Recorded], simulated: Sequence[Recorded]) -> list[Row]:
     rows = []
     for metric in METRICS:
         pairs = [
             (getattr(a, metric), getattr(b, metric))
-            for a, b in zip(recording.requests, ours, strict=True)
+            for a, b in zip(recorded, simulated, strict=True)
             if getattr(a, metric)
         ]
-        real, simulated = sorted(a for a, _ in pairs), sorted(b for _, b in pairs)
-        rows.append(Row(metric, "mean", fmean(real), fmean(simulated)))
-        rows += [Row(metric, f"p{p}", _at(real, p), _at(simulated, p)) for p in PERCENTILES]
+        real, ours = sorted(a for a, _ in pairs), sorted(b for _, b in pairs)
+        rows.append(Row(metric, "mean", fmean(real), fmean(ours)))
+        rows += [Row(metric, f"p{p}", _at(real, p), _at(ours, p)) for p in PERCENTILES]
         rows.append(Row(metric, "each", 1.0, 1.0 + fmean(abs(b - a) / a for a, b in pairs)))
     return rows
 

@@ -58,6 +58,16 @@ def test_the_coefficients_of_a_known_engine_are_found_again(tmp_path: Path) -> N
         assert abs(row.error) < 0.05, row
 
 
+def test_requests_that_the_fit_has_not_seen_are_met_as_well() -> None:
+    recording = made_up(seed=1, rate=8.0)
+    for row in fit.held_out(recording, folds=2):
+        assert abs(row.error) < 0.05, row
+    wrong = [Recorded(r.prompt_tokens, r.output_tokens, r.arrival, r.scheduled, r.first_token, r.last_token * 3)
+             if i % 2 else r for i, r in enumerate(recording.requests)]  # fmt: skip
+    unseen = fit.fit(Recording("x", "m", recording.engine, wrong), seen=range(0, 70, 2))
+    assert unseen.base == pytest.approx(TRUE.base, rel=0.1)  # times that it may not see do not mislead it
+
+
 def test_the_file_that_it_writes_is_a_step_model(tmp_path: Path) -> None:
     from pointsman.core.documents import parse_yaml
     from pointsman.sim.latency import step_model

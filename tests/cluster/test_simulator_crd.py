@@ -5,7 +5,9 @@ What is refused here must be refused by `parse` too, so that a file means the sa
 
 import asyncio
 import json
+import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,15 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.guesses import fields
 from tests.cluster.widgets import eventually
 from tests.unit.api.test_read import document
 
-from pointsman.api import SIMULATOR_DEPLOYMENT, parse
+from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment, parse
+from pointsman.api.crd import simulator_definition
 from pointsman.core.errors import UserError
 from pointsman.kube import Client, Key
+from pointsman.kube.errors import Invalid
 from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -297,3 +302,38 @@ async def test_status_is_written_apart(client: Client, namespace: str) -> None:
     raw["metadata"]["namespace"] = namespace
     found = await client.create(SIMULATOR_DEPLOYMENT, raw)
     assert "status" not in found
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_file_and_server_agree_on_any_document(client: Client, namespace: str, seed: int) -> None:
+    """What the one refuses the other does too, and what both take means the same to both."""
+    rng = random.Random(seed)
+    (version,) = simulator_definition()["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    taken = Counter[bool]()
+    for _ in range(100):
+        raw = document(**fields(schema, rng=rng, share=rng.choice((0.1, 0.2, 0.4))))
+        raw["metadata"]["namespace"] = namespace
+        on_server, in_file = await dry_run(client, raw), parsed(raw)
+        assert (on_server is None) == (in_file is None), raw
+        if on_server is not None and in_file is not None:
+            assert parse(on_server, source="server").spec == in_file.spec
+        taken[in_file is not None] += 1
+    assert min(taken[True], taken[False]) > 15  # the guesses are good enough to say something
+
+
+async def dry_run(client: Client, raw: dict[str, Any]) -> dict[str, Any] | None:
+    path = SIMULATOR_DEPLOYMENT.path(raw["metadata"]["namespace"])
+    try:
+        answer = await client.request("POST", path, body=raw, parameters={"dryRun": "All", "fieldValidation": "Strict"})
+    except Invalid:
+        return None
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+def parsed(raw: dict[str, Any]) -> SimulatorDeployment | None:
+    try:
+        return parse(raw, source="file")
+    except UserError:
+        return None

@@ -103,7 +103,10 @@ class Stage:
         self._page = page
         self._envoy = str(envoy.find(os.environ, say=print))
         self.parts: list[Part] = []
-        self.servers = [here() for _ in range(replicas)]
+        ports: set[int] = set()
+        while len(ports) < replicas:  # a port that was free and is not used yet may be named twice
+            ports.add(any_free())
+        self.servers = [Address("127.0.0.1", port) for port in sorted(ports)]
         (folder / "tls").mkdir()
         certificate, key = self_signed()
         (folder / "tls/tls.crt").write_bytes(certificate)

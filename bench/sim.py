@@ -88,10 +88,10 @@ class Bench:
         command = [sys.executable, "-m", "bench.sim_streams", str(port), str(count), f"{self.seconds + 2:g}", "400"]
         before = part.cpu()
         done = subprocess.run([*self.first, *command], capture_output=True, text=True, check=True)
-        used = part.cpu() - before
+        used, held = part.cpu() - before, resident(part)
         part.end()
         seen: dict[str, Any] = json.loads(done.stdout)
-        return {**seen, "cpu": used / seen["events"] * 1e6}
+        return {**seen, "cpu": used / seen["events"] * 1e6, "held": held}
 
 
 def pacing(seen: dict[str, Any]) -> str:
@@ -99,7 +99,7 @@ def pacing(seen: dict[str, Any]) -> str:
     arrived, read = seen["arrived"], seen["read"]
     return (
         f"mean {arrived['mean']:.2f}, p99 {arrived['p99']:.1f} ms (as read: {read['mean']:.2f}, {read['p99']:.1f}); "
-        f"{seen['cpu']:.1f} µs CPU/token"
+        f"{seen['cpu']:.1f} µs CPU/token, {seen['held']:.0f} MB"
     )
 
 

@@ -15,6 +15,7 @@ listener's `fault`.
 
 import asyncio
 import contextlib
+import math
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -218,12 +219,16 @@ class Connection(asyncio.Protocol):
             self._take(data)
         elif self.transport is not None:
             self.transport.pause_reading()  # so that nobody can make us hold more than one read
+            self.deadline = math.inf  # it is our turn
             self.server.inbox.put(partial(self._take_later, data))
 
     def _take_later(self, data: bytes) -> None:
-        if self.transport is not None:
-            if not self._paused:
-                self.transport.resume_reading()
+        if self.transport is None:
+            return
+        self.deadline = self.server.now() + self.limits.request_seconds
+        if not self._paused:
+            self.transport.resume_reading()
+        if not self._deaf:  # it may have been given up meanwhile
             self._take(data)
 
     def _take(self, data: bytes) -> None:

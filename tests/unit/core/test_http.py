@@ -1,6 +1,7 @@
 """The HTTP server over real loopback sockets, with polite and hostile peers."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
@@ -26,6 +27,9 @@ class App:
         match request.path:
             case "/now":
                 return Response(body=request.body or request.query, headers=header_lines({"x-a": "b"}))
+            case "/busy":
+                time.sleep(0.0005)  # as a handler that has something to do
+                return Response(body=request.query)
             case "/later":
                 return self.later(request)
             case "/held":
@@ -215,6 +219,28 @@ async def test_a_peer_that_does_not_read_is_noticed_and_in_the_end_cut_off(app: 
         await until(lambda: app.gone)
         assert not listener.connections()
         writer.close()
+
+
+async def test_a_burst_is_answered_in_full_while_everything_else_goes_on(listener: Listener) -> None:
+    async def one(number: int) -> bytes:
+        close = b"connection: close\r\n"
+        asked = [b"GET /busy?%d-%d HTTP/1.1\r\nhost: x\r\n" % (number, i) for i in range(3)]
+        return await exchange(listener, b"\r\n".join([*asked[:2], asked[2] + close]) + b"\r\n", seconds=20)
+
+    async def leave() -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"GET /busy?gone HTTP/1.1\r\nhost: x\r\n\r\n")
+        writer.transport.abort()
+
+    began, rounds = asyncio.ensure_future(asyncio.gather(*(one(number) for number in range(60)))), 0
+    await asyncio.gather(*(leave() for _ in range(20)))
+    while not began.done():
+        await asyncio.sleep(0)
+        rounds += 1
+    for number, answer in enumerate(await began):
+        bodies = [part.rpartition(b"\r\n\r\n")[2] for part in answer.split(b"HTTP/1.1 ")[1:]]
+        assert bodies == [b"%d-%d" % (number, i) for i in range(3)]
+    assert rounds > 30  # at two requests per slice it takes at least that many
 
 
 async def test_draining_finishes_open_answers_and_refuses_new_connections(listener: Listener, app: App) -> None:

@@ -1,7 +1,8 @@
 """One control plane per test session, a namespace of its own per test, and a proxy to make the road faulty.
 
-All of these tests carry one xdist group, so that one worker runs them and the plane starts once. Where there
-is no control plane and none can be made, they are skipped with one line that says how to get one.
+All of these tests carry one xdist group, so that one worker runs them and the plane starts once; those that want
+a plane for themselves have a group of their own. Where there is no control plane and none can be made, they are
+skipped with one line that says how to get one.
 """
 
 import secrets
@@ -21,7 +22,8 @@ NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Keep the tests of this folder on one worker; later than this, xdist has read the groups."""
-    item.add_marker(pytest.mark.xdist_group("cluster"))
+    alone = isinstance(item, pytest.Function) and "bare" in item.fixturenames
+    item.add_marker(pytest.mark.xdist_group("bare" if alone else "cluster"))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from tests.e2e.cluster import Cluster, until
 from tests.e2e.traffic import traffic
 
 NS = ("-n", "llm-d-sim")
+SYSTEM = ("-n", "pointsman-system")
 FULL = "simulatordeployment/llm-sim-full"
 DECODE = "ms-sim-llm-d-modelservice-decode"
 GATEWAYS = ("infra-sim-inference-gateway", "infra-sim-inference-gateway-istio")
@@ -43,7 +44,10 @@ pytestmark = pytest.mark.timeout(600)
 def installed(cluster: Cluster, named: None) -> Iterator[str]:
     """Install the operator and the full sample as the requirement says; yield what the scripts printed."""
     cluster.bash("kubectl apply -f config/crd/sim.llm-d.io_simulatordeployments.yaml")
-    yield cluster.bash("./hack/create-epp-rbac.sh && ./hack/redeploy-with-fixes.sh")
+    said = cluster.bash("./hack/create-epp-rbac.sh")
+    # The strictest namespace there is: what runs here runs everywhere.
+    cluster.kubectl("label", "namespace", NS[1], "pod-security.kubernetes.io/enforce=restricted")
+    yield said + cluster.bash("./hack/redeploy-with-fixes.sh")
     cluster.bash("kubectl delete -k config/default --ignore-not-found --timeout=180s")
     cluster.bash("kubectl delete namespace llm-d-sim --ignore-not-found --timeout=180s")
 
@@ -185,6 +189,28 @@ def test_no_request_fails_while_gateway_and_picker_are_rolled(cluster: Cluster, 
 def _is_asked(spec: dict[str, Any], replicas: int, args: list[str]) -> bool:
     (container,) = spec["template"]["spec"]["containers"]
     return bool(spec["replicas"] == replicas and container["args"][-len(args) :] == args)
+
+
+@pytest.mark.parametrize("how", [(), ("--grace-period=0", "--force")], ids=["replaced", "killed"])
+def test_another_operator_takes_over_and_touches_nothing(
+    cluster: Cluster, installed: str, how: tuple[str, ...]
+) -> None:
+    def scale(replicas: int) -> None:
+        change = json.dumps({"spec": {"prefill": {"replicas": replicas}}})
+        cluster.kubectl("patch", FULL, *NS, "--type=merge", "-p", change)
+        until(lambda: len(ready_pods(cluster, "llm-d.ai/role=prefill")) == replicas, within=90)
+
+    def leader() -> str:
+        return cluster.kubectl(
+            "get", "lease", "sim-operator.llm-d.io", *SYSTEM, "-o", "jsonpath={.spec.holderIdentity}"
+        )
+
+    pods, before = names(cluster, "llm-d.ai/role=decode"), leader()
+    cluster.kubectl("delete", "pod", *SYSTEM, "-l", "app.kubernetes.io/component=operator", *how)
+    scale(3)
+    assert leader() != before
+    assert names(cluster, "llm-d.ai/role=decode") == pods
+    scale(2)
 
 
 def test_an_image_that_cannot_be_had_is_told_and_the_old_pods_go_on(cluster: Cluster, installed: str) -> None:

@@ -170,6 +170,9 @@ REFUSED = [
     pytest.param(
         {"resources": {"limits": {"cpu": "lots"}}}, "spec.resources.limits.cpu", "should match", id="quantity"
     ),
+    pytest.param(
+        {"resources": {"claims": [{"name": "a"}, {"name": "a"}]}}, "spec.resources.claims[1]", "Duplicate", id="claims"
+    ),
     pytest.param({"resources": {"limits": {"cpu": 0.5}}}, "spec.resources.limits.cpu", "integer", id="fraction"),
     pytest.param(
         {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1500Mi", "cpu": 1}}},

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -132,6 +133,14 @@ class ResourceClaim(Block):
     )
 
 
+def _each_once(claims: tuple[ResourceClaim, ...]) -> tuple[ResourceClaim, ...]:
+    names = [claim.name for claim in claims]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"name {twice!r} twice: keep one of them")
+    return claims
+
+
 class Resources(Block):
     """CPU, memory and devices of a container, as Kubernetes has them."""
 
@@ -147,9 +156,8 @@ class Resources(Block):
 
     limits: Quantities | None = Field(default=None, description="The most that the container may use.")
     requests: Quantities | None = Field(default=None, description="What is set aside for the container.")
-    claims: tuple[ResourceClaim, ...] | None = Field(
+    claims: Annotated[tuple[ResourceClaim, ...], Field(max_length=32), AfterValidator(_each_once)] | None = Field(
         default=None,
-        max_length=32,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         description="Devices that the container is given.",
     )

@@ -60,9 +60,25 @@ def with_command(argv: Sequence[str], *, environment: Mapping[str, str]) -> list
     return [named, *argv]
 
 
+def last_of_each(argv: Sequence[str]) -> list[str]:
+    """Return the command line with each flag once, as it is said last: so Go's flags are, and people append to them."""
+    pairs: list[list[str]] = []
+    for word in argv:
+        follows = pairs and pairs[-1][0].startswith("-") and len(pairs[-1]) == 1 and "=" not in pairs[-1][0]
+        if follows and not word.startswith("-"):
+            pairs[-1].append(word)
+        else:
+            pairs.append([word])
+    last = {pair[0].partition("=")[0]: at for at, pair in enumerate(pairs)}
+    kept = (p for at, p in enumerate(pairs) if not p[0].startswith("-") or last[p[0].partition("=")[0]] == at)
+    return [word for pair in kept for word in pair]
+
+
 def _run(argv: list[str]) -> int:
     try:
         argv = with_command(argv, environment=os.environ)
+        if argv[:1] in (["epp"], ["operator"]):
+            argv = last_of_each(argv)
         result = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         _complain(str(error))

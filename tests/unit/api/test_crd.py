@@ -79,6 +79,8 @@ def test_numbers_quantities_and_lists() -> None:
     assert found["spec.epp.resources.limits"]["additionalProperties"][INT_OR_STRING] is True
     assert found["status.conditions"]["x-kubernetes-list-map-keys"] == ["type"]
     assert found["spec.resources.claims"]["x-kubernetes-list-type"] == "map"
+    lists = {path: field for path, field in found.items() if field["type"] == "array" and path.startswith("spec")}
+    assert not [path for path, field in lists.items() if "maxItems" not in field or "maxLength" in field]
 
 
 def test_defaults_apply_to_a_resource_without_spec() -> None:

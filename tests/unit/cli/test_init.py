@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman.cli import main, with_command
+from pointsman.cli import last_of_each, main, with_command
 from pointsman.core.errors import UserError
 
 
@@ -46,3 +46,24 @@ def test_a_person_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch, capsy
     assert caught.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pointsman: POINTSMAN_COMMAND=picker ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        pytest.param("epp --v 1 --a=x --v 5", "epp --a=x --v 5", id="two values"),
+        pytest.param("epp --s=false --on --s --on", "epp --s --on", id="switches"),
+        pytest.param("epp --v=1 --b 2 --v 3 --b=4", "epp --v 3 --b=4", id="both spellings"),
+        pytest.param("epp check FILE --on", "epp check FILE --on", id="what is no flag"),
+    ],
+)
+def test_last_of_a_repeated_flag_counts(argv: str, expected: str) -> None:
+    assert last_of_each(argv.split()) == expected.split()
+
+
+def test_picker_takes_a_flag_twice_as_go_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["epp", "--v", "1", "--grpc-port", "1", "--grpc-port=none", "--v", "2"])
+    said = capsys.readouterr().err
+    assert "multiple times" not in said
+    assert "none" in said

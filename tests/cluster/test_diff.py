@@ -1,4 +1,4 @@
-"""`pointsman diff` against a real API server and a real operator: it writes nothing and exits as kubectl diff does."""
+"""`pointsman diff` and `render` against a real API server: nothing is written, and diff exits as kubectl's does."""
 
 import asyncio
 import subprocess
@@ -37,7 +37,10 @@ class File:
         self.path.write_text(yaml.safe_dump(self.document))
 
     async def diff(self) -> tuple[int, str]:
-        command = [sys.executable, "-m", "pointsman", "diff", "-f", str(self.path), "--kubeconfig", self._kubeconfig]
+        return await self.command("diff", "--kubeconfig", self._kubeconfig)
+
+    async def command(self, name: str, *flags: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "pointsman", name, "-f", str(self.path), *flags]
         run = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=False)
         return run.returncode, run.stdout or run.stderr
 
@@ -109,3 +112,10 @@ async def test_name_that_another_has_is_an_error(site: Site, file: File, client:
     code, text = await file.diff()
     assert code == 2
     assert f"configmaps {site.namespace}/gaie-sim-epp exists and belongs to" in text
+
+
+async def test_what_is_printed_can_be_applied(site: Site, file: File) -> None:
+    code, text = await file.command("render")
+    assert code == 0
+    said = await site.kubectl("apply", "--dry-run=server", "-f", "-", text=text)
+    assert said.count("created (server dry run)") == text.count("\nkind: ") == 18

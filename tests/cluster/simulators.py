@@ -36,6 +36,7 @@ EVERYTHING: dict[str, Any] = {
     "prefill": ON,
     "decode": ON,
 }
+_LOOK = 0.25  # seconds between two looks at everything, which is a dozen requests
 # As their projects publish them; of each project only what a stack has to do with.
 _PUBLISHED = {
     "gatewayclasses.gateway.networking.k8s.io": "gateway.networking.k8s.io_gatewayclasses.yaml",
@@ -176,19 +177,23 @@ class Site:
         """Wait until exactly these objects are here."""
 
         async def asked() -> None:
-            assert set(await self.made()) == expected
+            found = set(await self.made())
+            assert found == expected, found ^ expected
 
-        await eventually(asked)
+        await eventually(asked, every=_LOOK)
 
     async def empties(self) -> None:
-        """Wait until nothing of any stack is here, Pods included."""
+        """Wait until nothing of any stack is here, Pods included.
+
+        The garbage collector learns of a new definition within half a minute, and deletes for none before.
+        """
 
         async def asked() -> None:
             left = [f"{one['kind']}/{one['metadata']['name']}" for one in (await self.made()).values()]
             left += [one["metadata"]["name"] for kind in (REPLICA_SET, POD) for one in await self.list(kind)]
-            assert left == []
+            assert left == [], left
 
-        await eventually(asked)
+        await eventually(asked, within=90, every=_LOOK)
 
     async def clear(self) -> None:
         """Delete the stacks of the namespace, so that no later operator looks after them while it goes."""

@@ -446,7 +446,7 @@ async def test_generations_and_dates(site: Site, operated: Process) -> None:
 
 async def test_at_rest_there_is_not_one_request(site: Site, operated: Process) -> None:
     for number in range(3):
-        await site.create(f"stack-{number}", nameSuffix=f"-{number}", **EVERYTHING | {"gateway": None})
+        await site.create(f"stack-{number}", nameSuffix=f"-{number}", epp=ON, inferenceGateway=ON | {"standard": ON})
     for number in range(3):
         await site.ready(f"stack-{number}")
     await asyncio.sleep(1)

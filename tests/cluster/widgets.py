@@ -136,7 +136,7 @@ async def texts(client: Client, namespace: str) -> dict[str, str]:
     return {item["metadata"]["name"]: item["data"]["text"] for item in json.loads(answer)["items"]}
 
 
-async def eventually(attempt: Callable[[], Awaitable[T]], *, within: float = 30.0) -> T:
+async def eventually(attempt: Callable[[], Awaitable[T]], *, within: float = 30.0, every: float = 0.05) -> T:
     """Return what the attempt returns once it raises nothing; its last error after `within` seconds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
@@ -146,7 +146,7 @@ async def eventually(attempt: Callable[[], Awaitable[T]], *, within: float = 30.
         except Exception:
             if loop.time() > deadline:
                 raise
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(every)
 
 
 async def expect(client: Client, namespace: str, expected: dict[str, str], *, within: float = 30.0) -> None:

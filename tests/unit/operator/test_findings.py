@@ -208,6 +208,12 @@ def test_progress(live: Object, expected: tuple[str, str]) -> None:
     assert said(observe(rendered(), simulators=live), "Progressing")[:2] == expected
 
 
+def test_progress_of_what_nobody_has_looked_at() -> None:
+    live = {"metadata": {"generation": 1}, "spec": {"selector": {"matchLabels": {}}}}
+    message = f"0 of 2 Pods of {SIMULATORS} are up to date: it goes on"
+    assert said(observe(rendered(), simulators=live), "Progressing") == ("True", "RollingOut", message)
+
+
 def gateway(status: str = "", *, address: str = "", reason: str = "Programmed") -> dict[str, Object]:
     conditions = [{"type": "Programmed", "status": status, "reason": reason, "message": "words"}] if status else []
     addresses = [{"type": "IPAddress", "value": address}] if address else []
@@ -268,3 +274,16 @@ def test_what_rendering_had_to_say_is_a_condition() -> None:
     found = observe(rendered(loadBalancing=ON))
     assert said(found, "LoadBalancing")[:2] == ("False", "IstioMissing")
     assert found.ready  # nothing of it keeps a request from being served
+
+
+def test_what_is_done_in_part_is_a_condition_that_holds() -> None:
+    assert said(observe(rendered(loadBalancing=ON, **STANDARD)), "LoadBalancing")[:2] == ("True", "GatewayOnly")
+
+
+def test_a_failure_that_is_over_is_no_failure() -> None:
+    live = deployment(available=0, failure="exceeded quota")
+    live["status"]["conditions"] = [
+        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+        {"type": "ReplicaFailure", "status": "False", "reason": "FailedCreate", "message": "exceeded quota"},
+    ]
+    assert said(observe(rendered(), simulators=live), "SimulatorsReady")[1] == "Progressing"

@@ -5,6 +5,8 @@ tenth of the hashing when the model was named first, half of it when last. Below
 anything to gain, so most requests do without.
 """
 
+from collections.abc import Mapping
+
 from pointsman.epp.ahead import Ahead
 from pointsman.epp.payload import Reading
 from pointsman.epp.request import Needs
@@ -16,10 +18,11 @@ _WORTHWHILE = 32 << 10
 class Body:
     """The parts that are here."""
 
-    __slots__ = ("_ahead", "_fed", "_hashes", "_needs", "_parts", "_size")
+    __slots__ = ("_ahead", "_fed", "_hashes", "_headers", "_needs", "_parts", "_size")
 
-    def __init__(self, *, needs: Needs) -> None:
+    def __init__(self, *, needs: Needs, headers: Mapping[str, str] | None = None) -> None:
         self._needs = needs
+        self._headers = headers
         self._hashes = needs.block_tokens > 0 and needs.tokenizer is None
         self._parts: list[Data] = []
         self._size = 0
@@ -40,7 +43,9 @@ class Body:
         """
         parts = self._parts
         whole = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-        return Reading(whole, needs=self._needs, ahead=self._ahead) if whole else None
+        if not whole:
+            return None
+        return Reading(whole, needs=self._needs, ahead=self._ahead, headers=self._headers)
 
     def _look_ahead(self) -> None:
         if self._ahead is None:

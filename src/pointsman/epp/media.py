@@ -27,14 +27,14 @@ class _Features(msgspec.Struct, gc=False):
 _read_features = msgspec.json.Decoder(_Features).decode
 
 
-def source_of(block: Mapping[str, Any], kind: str) -> object:
+def _source_of(block: Mapping[str, Any], kind: str) -> object:
     """Return what a media block says about its content; None when it says nothing."""
     return next((block[key] for key in (kind, *_PLACES) if block.get(key) is not None), None)
 
 
 def conversation_items(messages: Any) -> list[MediaItem]:
     """Return the media in a conversation, each once."""
-    return _once((identity, 1) for block, kind in _blocks(messages) if (identity := _identity(block, kind)))
+    return _once((identity, 1) for block, kind in _blocks(messages) if (identity := identity_of(block, kind)))
 
 
 def feature_items(features: bytes) -> list[MediaItem]:
@@ -63,8 +63,9 @@ def _blocks(messages: Any) -> Iterator[tuple[dict[str, Any], str]]:
                 yield block, kind
 
 
-def _identity(block: Mapping[str, Any], kind: str) -> str:
-    source = source_of(block, kind)
+def identity_of(block: Mapping[str, Any], kind: str) -> str:
+    """Return what tells a medium from others; nothing when the block does not say."""
+    source = _source_of(block, kind)
     inner = source if isinstance(source, dict) else {}
     known = (block.get("uuid"), source, *(inner.get(key) for key in _CONTENTS))
     return next((each for each in known if isinstance(each, str) and each), "")

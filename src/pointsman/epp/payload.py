@@ -7,12 +7,13 @@ no error of ours, it only gives no prompt; the model server will say what it thi
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from pointsman.epp.ahead import Ahead
+from pointsman.epp.estimate import Estimates, Placeholders
 from pointsman.epp.jsonscan import NotJson, scan_members, splice_member, top_level_kind
 from pointsman.epp.media import conversation_items, feature_items
 from pointsman.epp.prompts import completion_text, conversation_text, count_tokens, hash_chain, token_bytes
@@ -57,11 +58,14 @@ class Reading:
     Raises BadRequest when it is not a JSON object.
     """
 
-    __slots__ = ("_ahead", "_members", "_needs", "_said", "body", "model")
+    __slots__ = ("_ahead", "_media", "_members", "_needs", "_said", "body", "model")
 
-    def __init__(self, body: bytes, *, needs: Needs, ahead: Ahead | None = None) -> None:
+    def __init__(
+        self, body: bytes, *, needs: Needs, ahead: Ahead | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._needs = needs
         self._ahead = ahead
+        self._media = Placeholders(needs.estimates or Estimates(), headers=headers or {})
         self._said: tuple[bytes, bool] | None = None
         self._members: _Members | None = None
         self.body = body
@@ -113,7 +117,7 @@ class Reading:
             else ()
         )
         return Prompt(
-            tokens=count_tokens(text),
+            tokens=count_tokens(text) + (0 if rendered is not None else self._media.uncounted),
             block_tokens=needs.block_tokens,
             blocks=blocks,
             multimodal=multimodal,
@@ -123,7 +127,7 @@ class Reading:
 
     def _text(self) -> tuple[bytes, bool]:
         if self._said is None:
-            self._said = _text(self._members) if self._members is not None else (b"", False)
+            self._said = _text(self._members, self._media) if self._members is not None else (b"", False)
         return self._said
 
 
@@ -165,17 +169,17 @@ def _refuse_kind(body: bytes) -> None:
         raise BadRequest(f"error unmarshaling request bodyMap: {why}")
 
 
-def _text(members: _Members) -> tuple[bytes, bool]:
+def _text(members: _Members, media: Placeholders) -> tuple[bytes, bool]:
     """Return the prompt's bytes, whichever API the body is for."""
     tools = bytes(members.tools).decode("utf-8", "replace")
     if members.messages is not None:
-        return conversation_text(members.messages, before=(tools, *_texts(members.system)))
+        return conversation_text(members.messages, media=media, before=(tools, *_texts(members.system)))
     if members.prompt is not None:
         return completion_text(members.prompt), False
     if members.input is not None:
         before = (tools, *_texts(members.instructions))
         if isinstance(members.input, list) and any(isinstance(each, dict) for each in members.input):
-            return conversation_text(members.input, before=before)
+            return conversation_text(members.input, media=media, before=before)
         return "".join(before).encode("utf-8", "replace") + completion_text(members.input), False
     for ids in (members.token_ids, members.input_ids):
         if isinstance(ids, list):

@@ -16,7 +16,8 @@ from typing import Any
 
 from xxhash import xxh64_intdigest
 
-from pointsman.epp.media import KINDS, source_of
+from pointsman.epp.estimate import Placeholders
+from pointsman.epp.media import KINDS, identity_of
 
 TOKEN_BYTES = 4
 _PAIR = struct.Struct("<QQ")
@@ -128,7 +129,7 @@ def _one_prompt(prompt: Any) -> bytes:
     return token_bytes(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], int) else b""
 
 
-def conversation_text(messages: Any, *, before: Iterable[str] = ()) -> tuple[bytes, bool]:
+def conversation_text(messages: Any, *, media: Placeholders, before: Iterable[str] = ()) -> tuple[bytes, bool]:
     """Return the bytes of a conversation, and whether a message holds an image, a video or sound."""
     parts: list[str] = list(before)
     multimodal = False
@@ -142,12 +143,12 @@ def conversation_text(messages: Any, *, before: Iterable[str] = ()) -> tuple[byt
             if isinstance(content, str):
                 parts.append(content)
             elif isinstance(content, list):
-                multimodal |= _read_blocks(content, parts)
+                multimodal |= _read_blocks(content, parts, media)
     return "".join(parts).encode("utf-8", "replace"), multimodal
 
 
-def _read_blocks(blocks: list[Any], parts: list[str]) -> bool:
-    """Add the text of content blocks; media are named by their kind and source, so that equal ones hash equal."""
+def _read_blocks(blocks: list[Any], parts: list[str], media: Placeholders) -> bool:
+    """Add the text of content blocks, and what stands for their media."""
     multimodal = False
     for block in blocks:
         if not isinstance(block, dict):
@@ -157,5 +158,5 @@ def _read_blocks(blocks: list[Any], parts: list[str]) -> bool:
             parts.append(text)
         elif isinstance(kind, str) and kind in KINDS:
             multimodal = True
-            parts += [kind, str(source_of(block, kind))]
+            parts.append(media.text(kind, identity_of(block, kind)))
     return multimodal

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from pointsman.epp.estimate import Estimates
 from pointsman.epp.pool import Member
 from pointsman.epp.view import EndpointView
 
@@ -37,6 +38,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int = 0  # hash the prompt in blocks of this many tokens; 0 for no hashes
     max_blocks: int = 0  # … at most so many blocks; 0 for all
     media: bool = False  # the images, videos and sounds one by one
+    estimates: Estimates | None = None  # how media are estimated; None as usual
     tokenizer: TokenService | None = None  # ask it for the prompt's tokens; None to estimate them
 
 

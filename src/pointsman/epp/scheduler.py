@@ -172,6 +172,7 @@ class Scheduler:
             block_tokens=hashed.block_tokens,
             max_blocks=hashed.max_blocks,
             media=any(each.media for each in asked),
+            estimates=next((each.estimates for each in asked if each.estimates is not None), None),
             tokenizer=next((each.tokenizer for each in asked if each.tokenizer is not None), None),
         )
 

@@ -148,7 +148,7 @@ class Exchange:
             return (self._pick(self._describe(has_body=False)),)
         self._needs = self._director.needs
         if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED and self._needs.body and self._reads_body():
-            self._held = Body(needs=self._needs)
+            self._held = Body(needs=self._needs, headers=self._headers)
             return ()
         return (self._pick(self._describe(has_body=True)),)
 

@@ -19,11 +19,8 @@ from pointsman.epp.plugins.api import (
     RequestCost,
 )
 from pointsman.epp.plugins.detectors import Seconds
+from pointsman.epp.plugins.estimates import EstimateBackend
 from pointsman.epp.request import Needs, Prompt, Request, TokenService
-
-
-class EstimateBackend(Parameters):
-    """Tokens as four bytes each; nothing to set."""
 
 
 class VllmBackend(Parameters):
@@ -76,12 +73,13 @@ class TokenProducer:
 
     def __init__(self, parameters: TokenParameters, *, context: Context) -> None:
         self._key = Key[Prompt](TOKENIZED_PROMPT, producer=context.name)
+        self._estimates = parameters.estimate.estimates()
         self._service = _service(parameters)
         self.produces = (self._key,)
 
     def needs(self, _endpoints: Endpoints) -> Needs:
         """Return that the prompt is wanted."""
-        return Needs(body=True, prompt=True, tokenizer=self._service)
+        return Needs(body=True, prompt=True, estimates=self._estimates, tokenizer=self._service)
 
     def produce(self, request: Request, _endpoints: Endpoints) -> Mapping[str, object]:
         """Return the prompt."""

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.epp.plugins.making import make, matched, request
 
 from pointsman.core.values import check
+from pointsman.epp.estimate import Estimates, ImageEstimate, VideoEstimate
 from pointsman.epp.plugins.api import RequestCost
 from pointsman.epp.plugins.producers import TokenParameters
 from pointsman.epp.request import Prompt, Request, TokenService
@@ -81,3 +82,24 @@ def test_tokenizers_that_cannot_be_asked(parameters: dict[str, Any], path: str, 
     (problem,) = check(TokenParameters, parameters, path="p").problems
     assert problem.path == path
     assert words in problem.message
+
+
+def test_estimates_are_said_in_llm_ds_words() -> None:
+    image = {"mode": "static", "static": {"staticToken": 576}, "defaultResolution": {"width": 100, "height": 50}}
+    frames = {"mode": "strided", "maxFrames": 32, "strided": {"frameStride": 2, "defaultSourceFPS": 30}}
+    per_frame = {"mode": "static", "static": {"numTokensPerFrame": 66}}
+    video = {"frames": frames, "tokensPerFrame": per_frame, "defaultDuration": 5, "maxVideoTokens": 2000}
+    found = make("token-producer", estimate={"image": image, "video": video}).needs([]).estimates
+    assert found == Estimates(
+        image=ImageEstimate(mode="static", fixed=576, width=100, height=50),
+        video=VideoEstimate(
+            frame=ImageEstimate(mode="static", fixed=66),
+            mode="strided",
+            most_frames=32,
+            merged=0,
+            source_fps=30.0,
+            stride=2,
+            seconds=5.0,
+            most_tokens=2000,
+        ),
+    )

@@ -98,8 +98,12 @@ def _gateway(component: Component, live: Object | None) -> Condition:
 def _progressing(components: Sequence[Component], observed: Observed) -> Condition:
     """Tell of a roll-out that is under way; the old Pods may well serve meanwhile."""
     for component in components:
+        if component.kind != "Deployment":
+            continue
         live = observed.deployments.get(component.name)
-        if component.kind != "Deployment" or live is None or _is_complete(live, component.replicas):
+        if live is None:
+            return Condition("Progressing", "True", "Missing", f"Deployment {component.name} is not there yet")
+        if _is_complete(live, component.replicas):
             continue
         updated = live.get("status", {}).get("updatedReplicas", 0)
         reason, why = _problem(live, observed.pods) or ("RollingOut", "it goes on")

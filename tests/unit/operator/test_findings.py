@@ -208,10 +208,26 @@ def test_progress(live: Object, expected: tuple[str, str]) -> None:
     assert said(observe(rendered(), simulators=live), "Progressing")[:2] == expected
 
 
-def test_progress_of_what_nobody_has_looked_at() -> None:
+def test_what_nobody_has_looked_at_yet() -> None:
     live = {"metadata": {"generation": 1}, "spec": {"selector": {"matchLabels": {}}}}
-    message = f"0 of 2 Pods of {SIMULATORS} are up to date: it goes on"
-    assert said(observe(rendered(), simulators=live), "Progressing") == ("True", "RollingOut", message)
+    found = observe(rendered(), simulators=live)
+    message = f"0 of 2 Pods of {SIMULATORS} are"
+    assert said(found, "Progressing") == ("True", "RollingOut", f"{message} up to date: it goes on")
+    assert said(found, "SimulatorsReady")[2] == f"{message} available: waiting for Pods"
+    assert (found.replicas, found.ready_replicas) == (0, 0)
+
+
+def test_what_is_not_there_is_under_way() -> None:
+    found = observe(rendered(), simulators=None)
+    assert said(found, "Progressing") == ("True", "Missing", f"Deployment {SIMULATORS} is not there yet")
+
+
+def test_a_count_that_is_left_out_is_zero() -> None:
+    """As Kubernetes writes it: of a Deployment with no Pods the status has no numbers."""
+    live = {**deployment(), "status": {"observedGeneration": 3}}
+    found = observe(rendered(replicas=0), simulators=live)
+    assert said(found, "Progressing")[:2] == ("False", "Complete")
+    assert (found.replicas, found.ready_replicas) == (0, 0)
 
 
 def gateway(status: str = "", *, address: str = "", reason: str = "Programmed") -> dict[str, Object]:

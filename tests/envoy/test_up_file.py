@@ -120,6 +120,29 @@ class Load:
             return ask(http, f"once {number}")
 
 
+class Streaming:
+    """One answer that takes its time."""
+
+    def __init__(self, url: str, *, tokens: int) -> None:
+        self._lines: list[str] = []
+        body = {"model": "random", "prompt": "slowly", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+        self._thread = threading.Thread(target=self._read, args=(f"{url}/v1/completions", body))
+        self._thread.start()
+        until(lambda: bool(self._lines))
+
+    def events(self) -> int:
+        """Return how many came, once it has ended."""
+        self._thread.join()
+        assert self._lines[-1] == "data: [DONE]"
+        return len(self._lines)
+
+    def _read(self, url: str, body: dict[str, Any]) -> None:
+        with httpx.stream("POST", url, json=body, timeout=60) as answer:
+            for line in answer.iter_lines():
+                if line:
+                    self._lines.append(line)
+
+
 def test_full_sample_is_edited_while_it_serves_and_leaves_nothing(run: Run, up: StartFile) -> None:
     file = up("full")
     first = file.status()
@@ -135,13 +158,15 @@ def test_full_sample_is_edited_while_it_serves_and_leaves_nothing(run: Run, up: 
         before = set(file.names(of=DECODE))
         assert before > {row["name"] for row in first["endpoints"] if row["name"].startswith(DECODE)}
 
-        file.edit(lambda spec: spec["decode"].update(replicas=1, args=["--seed", "7"]))
+        file.edit(lambda spec: spec["decode"].update(replicas=1, args=["--inter-token-latency", "50ms"]))
         until(lambda: file.ready(of=DECODE, count=1) and not before & set(file.names()))
 
+        streaming = Streaming(first["gateway"], tokens=200)
         file.edit(lambda spec: spec["inferenceGateway"]["istio"].update(enabled=False))
         file.edit(lambda spec: (spec.pop("prefill"), spec["loadBalancing"].update(algorithm="RANDOM")))
         until(lambda: not file.names(of=PREFILL) and f"{GATEWAY}-istio:8080" not in file.status()["services"])
         until(lambda: all(not name.startswith(f"{GATEWAY}-istio") for name in file.status()["pids"]))
+        assert streaming.events() == 200 + 2  # though its gateway was replaced; with the reason of its end and the end
     assert set(load.statuses) == {200}
     assert set(load.pods) >= before  # every Pod that there was has answered
     after = file.status()

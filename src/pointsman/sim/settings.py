@@ -229,6 +229,19 @@ def _dataset(s: Settings) -> str | None:
     return None
 
 
+def _replay(s: Settings) -> str | None:
+    ends = [endpoint.rpartition(":")[2] for endpoint in (s.zmq_endpoint, s.kv_events_replay_endpoint)]
+    if not all(end.isdigit() for end in ends):
+        return None
+    events, replay = (int(end) for end in ends)
+    if replay < events + s.data_parallel_size and events < replay + s.data_parallel_size * s.pods:
+        return (
+            f"--kv-events-replay-endpoint {s.kv_events_replay_endpoint} and --zmq-endpoint {s.zmq_endpoint} overlap: "
+            "every rank has a port of its own, counted from the one given"
+        )
+    return None
+
+
 def _budget(s: Settings) -> str | None:
     if s.latency_calculator == "step" and s.max_num_batched_tokens < s.max_num_seqs:
         return f"--max-num-batched-tokens must be at least --max-num-seqs, {s.max_num_seqs}"
@@ -254,6 +267,7 @@ RULES = (
     _failures,  # a misspelt failure would silently never happen
     _tls,  # half a certificate serves nobody
     _dataset,  # an answer has one source
+    _replay,  # the second to bind would fail, with a message that names neither
     _budget,  # every decoding sequence needs one token of each step
     _ranges,  # empty ranges have nothing to draw from
 )

@@ -75,6 +75,13 @@ def test_flags_of_the_real_vllm_are_accepted_and_named() -> None:
             ["--model", "m", "--latency-calculator", "step", "--max-num-seqs", "4000"], "at least --max-num-seqs",
             id="budget",
         ),
+        pytest.param(
+            ["--model", "m", "--kv-events-replay-endpoint", "tcp://*:5558", "--data-parallel-size", "2"], "overlap",
+            id="replay over events",
+        ),
+        pytest.param(
+            ["--model", "m", "--kv-events-replay-endpoint", "tcp://*:5555", "--pods", "3"], "overlap", id="pods' replay",
+        ),
         pytest.param(["--model", "m", "--time-factor-under-load", "nan"], "finite", id="nan"),
         pytest.param(["--model", "m", "--port", "65535", "--pods", "2"], "leaves no room", id="ports"),
         pytest.param(["--model", "m", "--config", "/nonexistent"], "cannot be read", id="no file"),
@@ -86,6 +93,11 @@ def test_bad_input_is_one_sentence_that_names_the_flag(argv: list[str], complain
         return
     with pytest.raises(UserError, match=complaint):
         settings(*argv)
+
+
+def test_replay_next_to_the_events_is_fine() -> None:
+    assert settings("--model", "m", "--kv-events-replay-endpoint", "tcp://*:5558").kv_events_replay_endpoint
+    assert settings("--model", "m", "--kv-events-replay-endpoint", "tcp://*:5557", "--zmq-endpoint", "").model == "m"
 
 
 def test_unknown_keys_in_a_file_are_named(tmp_path: Path) -> None:

@@ -221,6 +221,8 @@ def main() -> None:
     what = "for shell: the command; for load: image archives; for tag: an image's name and its further names"
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=what)
     options = parser.parse_args()
+    if options.what == "tag" and len(options.rest) < 2:
+        parser.error("tag needs an image's name and at least one more name for it")
     if os.geteuid() != 0:
         sys.exit("a node on this machine needs root: run as root, or use any cluster with E2E_KUBECONFIG")
     places = places_of(Path(os.environ.get("NODE_STATE", "/var/tmp/pointsman-node")))

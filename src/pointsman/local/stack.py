@@ -9,7 +9,7 @@ nothing about requests.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from pointsman.core.documents import parse_yaml
@@ -303,7 +303,12 @@ class Supervisor:
 
 def _asked_by(deployments: Iterable[Deployment]) -> list[Backend]:
     texts = [text for each in deployments if each.role == "gateway" for text in each.files.values()]
-    return [backend for text in texts for backend in envoys.backends(parse_yaml(text, name="envoy"))]
+    return [backend for text in texts for backend in _backends(text)]
+
+
+@lru_cache(maxsize=16)  # asked at every change of any Pod
+def _backends(text: str) -> tuple[Backend, ...]:
+    return tuple(envoys.backends(parse_yaml(text, name="envoy")))
 
 
 def _picker(member: Member) -> dict[str, str]:

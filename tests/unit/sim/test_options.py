@@ -80,7 +80,7 @@ def test_flags_of_the_real_vllm_are_accepted_and_named() -> None:
             id="replay over events",
         ),
         pytest.param(
-            ["--model", "m", "--kv-events-replay-endpoint", "tcp://*:5555", "--pods", "3"], "overlap", id="pods' replay",
+            ["--model", "m", "--kv-events-replay-endpoint", "tcp://*:5555", "--pods", "3"], "overlap", id="pods"
         ),
         pytest.param(["--model", "m", "--time-factor-under-load", "nan"], "finite", id="nan"),
         pytest.param(["--model", "m", "--port", "65535", "--pods", "2"], "leaves no room", id="ports"),

@@ -45,7 +45,7 @@ from pointsman.render.stack import Stack, stack
 
 PAUSE = 0.25
 WORKERS = 16
-_LOOK_AGAIN = 15.0  # whether a name that was taken is free: no event of ours would tell
+_LOOK_AGAIN = 5.0  # whether a name that was taken is free: no event of ours would tell
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,11 @@ async def test_samples_are_accepted(plane: ControlPlane, client: Client, namespa
     assert parse(found, source="server").spec == parse(sample, source="file").spec
 
 
+async def test_folders_can_be_applied_whole(plane: ControlPlane) -> None:
+    (sample,) = yaml.safe_load_all(plane.kubectl("kustomize", str(SAMPLES)))
+    assert sample == yaml.safe_load((SAMPLES / "sim_v1alpha1_simulatordeployment_full.yaml").read_text())
+
+
 async def test_defaults_are_filled_in(client: Client, namespace: str) -> None:
     raw = document(
         service={},

@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,23 +58,36 @@ def defined(plane: ControlPlane, *, mesh: bool = True) -> Iterator[None]:
     if not plane.complete:
         pytest.skip("stacks need Deployments to become Pods: this control plane has no controllers")
     ours = (ROOT / "config" / "crd" / "sim.llm-d.io_simulatordeployments.yaml").read_text()
-    text = "\n---\n".join([ours, *(_published() if mesh else [])])
-    plane.kubectl("apply", "--server-side", "-f", "-", text=text)
-    names = [f"crd/{name}" for name in (SIMULATOR_DEPLOYMENT, *(_PUBLISHED if mesh else ()))]
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
-    yield
-    plane.kubectl("delete", "--timeout=60s", *names)
+    with ExitStack() as stack:
+        stack.enter_context(_served(plane, {str(SIMULATOR_DEPLOYMENT): ours}))
+        if mesh:
+            stack.enter_context(published(plane))
+        yield
 
 
-def _published() -> Iterator[str]:
-    """Yield the definitions as they are written: they are large, and nobody here reads them."""
+@contextmanager
+def published(plane: ControlPlane) -> Iterator[None]:
+    """Let the API server serve what other projects define and a stack can use."""
     try:
         crds = istio.find() / "crds"
     except Missing as reason:
         pytest.skip(f"no definitions of Istio, the Gateway API and InferencePool: {reason}")
+    found: dict[str, str] = {}
     for name, file in _PUBLISHED.items():
+        # As text: they are large, and nobody here reads them.
         parts = f"\n{(crds / file).read_text()}".split("\n---\n")
-        yield next(part for part in parts if f"\n  name: {name}\n" in part)
+        found[name] = next(part for part in parts if f"\n  name: {name}\n" in part)
+    with _served(plane, found):
+        yield
+
+
+@contextmanager
+def _served(plane: ControlPlane, definitions: Mapping[str, str]) -> Iterator[None]:
+    names = [f"crd/{name}" for name in definitions]
+    plane.kubectl("apply", "--server-side", "-f", "-", text="\n---\n".join(definitions.values()))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    yield
+    plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", *names)
 
 
 @asynccontextmanager

@@ -34,6 +34,10 @@ def test_nothing_is_there() -> None:
     assert facts({}) == Facts()
 
 
+def test_a_kind_that_was_never_reached_is_not_there() -> None:
+    assert facts(dict.fromkeys(KINDS, "unreachable")) == Facts()
+
+
 def test_a_kind_that_may_not_be_read_is_as_good_as_absent() -> None:
     assert facts(dict.fromkeys(KINDS, "forbidden")) == Facts()
 

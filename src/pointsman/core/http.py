@@ -60,6 +60,7 @@ class Transport(Protocol):
     def write(self, data: bytes, /) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def can_write_eof(self) -> bool: ...
@@ -181,7 +182,8 @@ class Connection(asyncio.Protocol):
         self._deaf = False  # we discard input: a fault was found, or the last request was read
         self._unread = True  # nothing was received so far
         self._paused = False
-        self.choked_at: float | None = None  # since when the peer reads more slowly than we write
+        self.choked_at: float | None = None  # since when the peer has too much to read and takes none of it
+        self._unread_bytes = 0  # that it had when we last looked
         self._dispatching = False
         self._task: asyncio.Task[None] | None = None
 
@@ -443,8 +445,12 @@ class Connection(asyncio.Protocol):
         """Close the connection if it idles, lingers or dribbles beyond its deadline, or reads nothing."""
         if self.transport is None:
             return
-        if self.choked_at is not None and now > self.choked_at + self.limits.unread_seconds:
-            self.transport.abort()
+        if self.choked_at is not None:
+            unread, self._unread_bytes = self._unread_bytes, self.transport.get_write_buffer_size()
+            if self._unread_bytes < unread:
+                self.choked_at = now  # slow, but it reads
+            elif now > self.choked_at + self.limits.unread_seconds:
+                self.transport.abort()
         if self.current is not None or now < self.deadline:
             return
         if self._incoming is not None and not self._deaf:

@@ -221,6 +221,23 @@ async def test_a_peer_that_does_not_read_is_noticed_and_in_the_end_cut_off(app: 
         writer.close()
 
 
+async def test_a_peer_that_reads_slowly_is_left_alone(app: App) -> None:
+    async with Server() as server:
+        listener = await server.listen(app, host="127.0.0.1", port=0, limits=Limits(unread_seconds=1.2))
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1000)
+        writer.write(b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n")
+        await until(lambda: app.stream)
+        assert app.stream is not None
+        for _ in range(3000):
+            app.stream.write(b"x" * 10_000)
+        for _ in range(30):  # longer than it may take nothing, and too little to be done
+            await asyncio.sleep(0.1)
+            for _ in range(5):
+                await reader.read(100_000)
+        assert app.stream.choked and not app.gone
+        writer.close()
+
+
 async def test_a_burst_is_answered_in_full_while_everything_else_goes_on(listener: Listener) -> None:
     async def one(number: int) -> bytes:
         close = b"connection: close\r\n"

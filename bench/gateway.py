@@ -98,7 +98,10 @@ class Row:
 class Stage:
     """Everything that runs during the comparison."""
 
-    def __init__(self, folder: Path, *, replicas: int = REPLICAS, page: str = _METRICS) -> None:
+    def __init__(
+        self, folder: Path, *, replicas: int = REPLICAS, page: str = _METRICS, first: Sequence[str] = ()
+    ) -> None:
+        self._first = first  # what every command begins with
         self._folder = folder
         self._page = page
         self._envoy = str(envoy.find(os.environ, say=print))
@@ -117,7 +120,7 @@ class Stage:
         self._start_envoy("model-servers", self._model_servers())
 
     def _start(self, name: str, command: Sequence[str]) -> Part:
-        part = Part(command, log=self._folder / f"{name}.log")
+        part = Part([*self._first, *command], log=self._folder / f"{name}.log")
         self.parts.append(part)
         return part
 
@@ -216,9 +219,18 @@ def adapt(document: dict[str, Any], *, variant: Variant) -> dict[str, Any]:
     return document
 
 
-def measure(url: str, *, proxy: Part, picker: Part | None, script: Path, seconds: float, connections: int) -> Row:
+def measure(
+    url: str,
+    *,
+    proxy: Part,
+    picker: Part | None,
+    script: Path,
+    seconds: float,
+    connections: int,
+    first: Sequence[str] = (),
+) -> Row:
     before = proxy.cpu(), picker.cpu() if picker else 0.0
-    load = wrk.run(url, script=script, seconds=seconds, connections=connections)
+    load = wrk.run(url, script=script, seconds=seconds, connections=connections, first=first)
     spent = proxy.cpu() - before[0], (picker.cpu() if picker else 0.0) - before[1]
     if not load.requests:
         raise SystemExit(f"bench: no request to {url} was answered within {seconds:g} s: is the machine that busy?")

@@ -8,7 +8,11 @@ are measured by the scheduler's account of their processes, scraping included.
 - idle: what scraping alone takes, before any request.
 - half: the same rate, half of what saturates, with the picker and without; the difference is what the picker adds.
 
-    python -m bench picker [--seconds 4] [--rounds 3] [--connections 64] [--endpoints 8 100] [--sizes 1024 16384 225280]
+Where others want the same cores, rates and latencies say little: `--realtime` (root) puts all parts before them, for
+the seconds of one measurement at a time, and lets them catch up in between.
+
+    python -m bench picker [--seconds 4] [--rounds 3] [--connections 64] [--endpoints 8 100]
+                           [--sizes 1024 16384 225280] [--realtime]
 """
 
 import argparse
@@ -32,11 +36,14 @@ _HEAD = "| endpoints | body | requests/s | p50 ms | p99 ms | picker µs/req | En
 class Gateway:
     """One variant that is up, and can be measured."""
 
-    def __init__(self, stage: Stage, variant: Variant, *, connections: int) -> None:
+    def __init__(self, stage: Stage, variant: Variant, *, connections: int, first: Sequence[str]) -> None:
         self._url, self._proxy, self.picker = stage.gateway(variant)
         self._connections = connections
+        self._first = first
 
     def measure(self, script: Path, *, seconds: float) -> Row:
+        if self._first:
+            time.sleep(seconds)  # the others' turn
         return measure(
             self._url,
             proxy=self._proxy,
@@ -44,6 +51,7 @@ class Gateway:
             script=script,
             seconds=seconds,
             connections=self._connections,
+            first=self._first,
         )
 
     def median(self, script: Path, *, args: argparse.Namespace) -> Row:
@@ -92,6 +100,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--endpoints", type=int, nargs="+", default=[8, 100])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 16384, 225280])
+    parser.add_argument("--realtime", action="store_true", help="put all parts before others on this machine")
     args = parser.parse_args()
     if not wrk.is_there():
         sys.exit("bench: wrk is not there: install Debian's package `wrk` (apt install wrk)")
@@ -104,14 +113,15 @@ def compare(endpoints: int, *, args: argparse.Namespace) -> None:
     """Run everything with so many endpoints."""
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as name:
         folder = Path(name)
-        stage = Stage(folder, replicas=endpoints, page=make_page().decode())
+        first = ("chrt", "--fifo", "10") if args.realtime else ()
+        stage = Stage(folder, replicas=endpoints, page=make_page().decode(), first=first)
         try:
-            picked = Gateway(stage, PICKER, connections=args.connections)
+            picked = Gateway(stage, PICKER, connections=args.connections, first=first)
             assert picked.picker is not None
             share = idle(picked.picker, seconds=args.seconds)
             print(f"{endpoints} endpoints, idle: scraping every 50 ms takes the picker {share:.2f} core\n", flush=True)
             rows = by_size(picked, endpoints=endpoints, folder=folder, args=args)
-            alone = Gateway(stage, ALONE, connections=args.connections)
+            alone = Gateway(stage, ALONE, connections=args.connections, first=first)
             size = args.sizes[0]
             at_half((alone, picked), rate=rows[size].rate, size=size, folder=folder, args=args)
             print(flush=True)

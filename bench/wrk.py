@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +38,9 @@ function request()
 end
 """
 
-# Each connection rests between two requests.
+# Each connection rests between two requests, for another time each, so that they do not all come at once.
 _DELAY = """
-function delay() return %d end
+function delay() return math.random(0, %d) end
 """
 
 
@@ -61,7 +62,7 @@ def is_there() -> bool:
 def write_script(folder: Path, *, size: int, prompts: int = 32, distinct: bool = False, delay: int = 0) -> Path:
     """Write a wrk script that sends different prompts of this size in turn; never the same again when `distinct`.
 
-    With a `delay` each connection waits that many milliseconds before it sends.
+    With a `delay` each connection waits that many milliseconds, on average, before it sends.
     """
     bodies = folder / f"bodies-{size}"
     filler = "The points are set before the train arrives. " * (size // 45 + 1)
@@ -71,13 +72,13 @@ def write_script(folder: Path, *, size: int, prompts: int = 32, distinct: bool =
         lines.append(empty[:-2] + filler[: size - len(empty)] + empty[-2:])
     bodies.write_text("\n".join(lines))
     script = folder / f"post-{size}-{delay}.lua"
-    extra = (_DISTINCT if distinct else "") + (_DELAY % delay if delay else "")
+    extra = (_DISTINCT if distinct else "") + (_DELAY % (2 * delay) if delay else "")
     script.write_text(_SCRIPT % (bodies, extra))
     return script
 
 
-def run(url: str, *, script: Path, seconds: float, connections: int) -> Load:
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(script), url]
+def run(url: str, *, script: Path, seconds: float, connections: int, first: Sequence[str] = ()) -> Load:
+    command = [*first, "wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(script), url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
     return Load(**json.loads(line.removeprefix("RESULT ")))

@@ -1,9 +1,10 @@
 """A prompt hashed while its body still arrives, so that little is left to do when the last chunk is here.
 
 What it reads is a guess: the texts of a body are taken in the order in which they come, without parsing what is around
-them. Whoever has read the whole body compares the guess with the prompt, and only what agrees is used, so the result is
-the same as without, whatever the body was. The guess is right for the usual bodies, and wrong (and of no use) where
-something that comes late belongs to the front: tools after messages, or a content before its role.
+them. Whoever has read the whole body compares the guess with the prompt (by a hash, so that texts need not be kept
+twice), and only what agrees is used, so the result is the same as without, whatever the body was. The guess is right
+for the usual bodies, and wrong (and of no use) where something that comes late belongs to the front: tools after
+messages, or a content before its role.
 
 Texts are found by their keys: `"content":"` with bare quotes cannot stand inside a JSON string, so a search of the
 bytes does not go astray. A chunk may end anywhere, also within an escape; what is not complete waits for the next.
@@ -12,9 +13,9 @@ bytes does not go astray. A chunk may end anywhere, also within an escape; what 
 import re
 
 import msgspec
+from xxhash import xxh64, xxh64_intdigest
 
 from pointsman.epp.prompts import TOKEN_BYTES, BlockHasher, seed
-from pointsman.wire.protobuf import Data
 
 # Named are the texts of all APIs, and what the chain begins with.
 _KEY = re.compile(rb'"(model|prompt|role|content|text|input|instructions|system)"[ \t\r\n]*:[ \t\r\n]*"')
@@ -26,22 +27,23 @@ _decode = msgspec.json.Decoder(str).decode
 class Ahead:
     """The prompt of one body, as far as it is here."""
 
-    __slots__ = ("_hasher", "_key", "_limit", "_rest", "_size", "_texts", "_value")
+    __slots__ = ("_gave_up", "_hasher", "_key", "_limit", "_rest", "_seen", "_size", "_value")
 
     def __init__(self, *, block_tokens: int, max_blocks: int) -> None:
         self._hasher = BlockHasher(block_tokens=block_tokens)
         self._limit = block_tokens * max_blocks * TOKEN_BYTES  # of bytes worth hashing; 0 for all
+        self._gave_up = False
         self._key = b""  # of the text that is being read; none between texts
         self._value: list[bytes] = []  # a model's name
         self._rest = b""  # bytes that mean nothing yet
-        self._texts: list[bytes] = []
+        self._seen = xxh64()  # the texts, in so far as they must be known again
         self._size = 0
 
-    def feed(self, chunk: Data) -> None:
+    def feed(self, chunk: bytes) -> None:
         """Take the next part of the body."""
-        if self._limit and self._size >= self._limit:
+        if self._gave_up or (self._limit and self._size >= self._limit):
             return
-        data = b"".join((self._rest, chunk)) if self._rest else bytes(chunk)
+        data = self._rest + chunk if self._rest else chunk
         self._rest = b""
         at: int | None = 0
         while at is not None:
@@ -49,12 +51,8 @@ class Ahead:
 
     def agrees(self, text: bytes) -> BlockHasher | None:
         """Return what was hashed, when it is the beginning of the prompt."""
-        at = 0
-        for part in self._texts:
-            if not text.startswith(part, at):
-                return None
-            at += len(part)
-        return self._hasher
+        same = len(text) >= self._size and xxh64_intdigest(memoryview(text)[: self._size]) == self._seen.intdigest()
+        return self._hasher if same else None
 
     def _find_text(self, data: bytes, at: int) -> int | None:
         found = _KEY.search(data, at)
@@ -71,7 +69,7 @@ class Ahead:
         try:
             self._add(_unescaped(raw[:whole]))
         except (msgspec.DecodeError, UnicodeError):
-            self._limit, self._size = 1, 1  # not JSON, or not ours: nothing more is guessed
+            self._gave_up = True  # not JSON, or not ours: nothing more is guessed
             return None
         if stop < 0:
             self._rest = raw[whole:]
@@ -85,7 +83,7 @@ class Ahead:
         if self._key == b"model":
             self._value.append(text)
         elif text:
-            self._texts.append(text)
+            self._seen.update(text)
             self._size += len(text)
             self._hasher.feed(text)
 

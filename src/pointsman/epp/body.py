@@ -50,6 +50,7 @@ class Body:
     def _look_ahead(self) -> None:
         if self._ahead is None:
             self._ahead = Ahead(block_tokens=self._needs.block_tokens, max_blocks=self._needs.max_blocks)
-        for part in self._parts[self._fed :]:
+        for at in range(self._fed, len(self._parts)):
+            part = self._parts[at] = bytes(self._parts[at])  # a copy, which is kept in the original's place
             self._ahead.feed(part)
         self._fed = len(self._parts)

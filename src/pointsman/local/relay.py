@@ -11,12 +11,11 @@ from pathlib import Path
 from pointsman.local import envoys, programs
 from pointsman.local.envoys import Backend
 from pointsman.local.plan import Service
+from pointsman.local.pods import HOST
 from pointsman.local.ports import Wish, free_span, settle
 from pointsman.local.processes import Process, Program
 from pointsman.local.state import Folder, replace
 from pointsman.render.addresses import Address
-
-HOST = "127.0.0.1"
 
 
 class Relay:

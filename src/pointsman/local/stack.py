@@ -9,18 +9,14 @@ nothing about requests.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from functools import lru_cache, partial
 from pathlib import Path
 
-from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import Unavailable
-from pointsman.local import envoys, programs
+from pointsman.local import programs
 from pointsman.local.drain import drained
-from pointsman.local.envoys import Backend
-from pointsman.local.fleet import Fleet
 from pointsman.local.http import get
 from pointsman.local.plan import Deployment, Plan, Ports, Role
-from pointsman.local.ports import free_span
+from pointsman.local.pods import Pods
 from pointsman.local.processes import Process, Program, State
 from pointsman.local.publisher import Outlets, Publisher, hosts
 from pointsman.local.relay import Relay
@@ -29,7 +25,6 @@ from pointsman.local.state import Folder, Replica, Stack
 from pointsman.render.addresses import Address
 from pointsman.render.clusters import PICKERS
 
-HOST = "127.0.0.1"
 START_TIMEOUT = 30.0
 DRAIN_TIMEOUT = 30.0
 _PICKER_FORGETS_WITHIN = 0.5
@@ -55,10 +50,10 @@ class Supervisor:
         self._clock = clock
         self._say = say
         self._file = file
-        self._fleets: dict[str, Fleet] = {}
         self._relay = Relay(folder, envoy=envoy, process=self._process, any_ports=any_ports)
+        self._pods = Pods(process=self._make, taken=self._relay.ports)
         self._plan: Plan | None = None
-        self._publisher = Publisher(members=self._members, outlets=self._outlets)
+        self._publisher = Publisher(members=self._pods.members, outlets=self._outlets)
         self._stop = asyncio.Event()
         self._ready = False
         self._failure: Unavailable | None = None
@@ -99,11 +94,10 @@ class Supervisor:
     # Making a plan true
 
     async def _apply(self, plan: Plan, *, group: asyncio.TaskGroup) -> None:
-        before = len(self._simulators())
+        before = len(self._pods.of("simulator"))
         self._plan = plan
-        new = [d for d in plan.deployments if d.group not in self._fleets]
-        self._fleets |= {each.group: self._fleet(each) for each in new}
-        self._relay.settle(plan.services, taken=self._ports())
+        self._pods.have(plan.deployments)
+        self._relay.settle(plan.services, taken=self._pods.ports())
         await self._publish()
         await self._start(group, self._relay.tell())
         for role in _UPWARDS:
@@ -116,7 +110,7 @@ class Supervisor:
 
     async def _grow(self, group: asyncio.TaskGroup, deployments: Sequence[Deployment]) -> None:
         await self._publish()  # what a new Pod reads must be there
-        fleets = [self._fleets[each.group] for each in deployments]
+        fleets = [self._pods.fleet(each) for each in deployments]
         started = [
             process for each, fleet in zip(deployments, fleets, strict=True) for process in fleet.grow(each.replicas)
         ]
@@ -126,7 +120,7 @@ class Supervisor:
         await self._publish()
         for each in deployments:
             if each.role == "picker" and started:
-                await self._asked(self._fleets[each.group].members())
+                await self._asked(self._pods.fleet(each).members())
 
     async def _start(self, group: asyncio.TaskGroup, processes: Sequence[Process]) -> None:
         for process in processes:
@@ -139,7 +133,7 @@ class Supervisor:
         """Wait until the gateways that run already would ask these pickers."""
         wanted = {str(member.address) for member in pickers}
         deadline = self._clock() + _GATEWAY_ASKS_WITHIN
-        for gateway in self._of("gateway"):
+        for gateway in self._pods.of("gateway"):
             while self._clock() < deadline:
                 answer = await get(gateway.admin, "/clusters")
                 if answer is None or wanted <= hosts(answer.body.decode(), cluster=PICKERS, healthy=True):
@@ -148,7 +142,7 @@ class Supervisor:
 
     async def _shrink(self, role: Role, plan: Plan) -> None:
         wanted = {each.group: each.replicas for each in plan.deployments}
-        fleets = [fleet for fleet in self._fleets.values() if fleet.deployment.role == role]
+        fleets = self._pods.fleets(role)
         leaving = [member for f in fleets for member in f.leave(wanted.get(f.deployment.group, 0))]
         if leaving:
             await self._publish()
@@ -157,7 +151,7 @@ class Supervisor:
                 for member in leaving:
                     group.create_task(self._patiently(drained(member)))
         gone = [process for fleet in fleets for process in fleet.release()]
-        self._fleets = {name: fleet for name, fleet in self._fleets.items() if len(fleet) or name in wanted}
+        self._pods.forget(wanted=wanted)
         try:
             await self._publish()
         finally:  # also when the stack ends meanwhile: nobody else knows of them now
@@ -195,40 +189,10 @@ class Supervisor:
 
     # Pods
 
-    def _fleet(self, deployment: Deployment) -> Fleet:
-        return Fleet(deployment, place=partial(self._place, deployment), process=partial(self._pods, deployment))
-
-    def _pods(self, deployment: Deployment, names: Sequence[str], homes: Sequence[Ports]) -> Process:
+    def _make(self, deployment: Deployment, names: Sequence[str], homes: Sequence[Ports]) -> Process:
         return self._process(
             programs.program(deployment, names=names, homes=homes, folder=self._folder, envoy=self._envoy)
         )
-
-    def _place(self, deployment: Deployment, count: int) -> Sequence[Ports]:
-        if deployment.pinned:
-            return [deployment.pinned]
-        taken = self._ports()
-        if deployment.role == "simulator":
-            (port,) = deployment.ports
-            first = free_span(deployment.first_port, count=count, host=HOST, given_out=taken)
-            return [{port: Address(HOST, first + at)} for at in range(count)]
-        found: dict[int, Address] = {}
-        for port in deployment.ports:
-            found[port] = Address(HOST, free_span(0, host=HOST, given_out=taken))
-            taken.add(found[port].port)
-        return [found]
-
-    def _ports(self) -> set[int]:
-        pinned = [address.port for d in (self._plan.deployments if self._plan else ()) for address in d.pinned.values()]
-        return {*pinned, *self._relay.ports(), *(port for fleet in self._fleets.values() for port in fleet.ports())}
-
-    def _members(self) -> list[Member]:
-        return [member for fleet in self._fleets.values() for member in fleet.members()]
-
-    def _of(self, role: Role) -> list[Member]:
-        return [member for member in self._members() if member.role == role]
-
-    def _simulators(self) -> list[Member]:
-        return self._of("simulator")
 
     def _process(self, program: Program) -> Process:
         log = self._folder.logs / f"{program.name}.log"
@@ -238,15 +202,15 @@ class Supervisor:
         plan = self._plan
         if plan is None:
             return Outlets()
-        deployments = [fleet.deployment for fleet in self._fleets.values()]
-        gateways = [member for member in self._of("gateway") if member.healthy]
+        pickers = [fleet.deployment for fleet in self._pods.fleets("picker")]
+        gateways = [member for member in self._pods.of("gateway") if member.healthy]
         return Outlets(
             services=plan.services,
             backends={
                 each: self._folder.endpoints_file(each.name)
-                for each in (*self._relay.backends(), *_asked_by(deployments))
+                for each in (*self._relay.backends(), *self._pods.backends())
             },
-            pickers={self._folder.picker_file(d.group): d.selects for d in deployments if d.role == "picker"},
+            pickers={self._folder.picker_file(each.group): each.selects for each in pickers},
             pool=plan.pool_file,
             admin=gateways[0].admin if gateways else None,
         )
@@ -254,18 +218,14 @@ class Supervisor:
     # Ending
 
     async def _end(self) -> None:
-        by_role = {
-            role: [p for fleet in self._fleets.values() if fleet.deployment.role == role for p in fleet.processes()]
-            for role in _UPWARDS
-        }
-        await _stop_all([*by_role["gateway"], *self._relay.processes])
-        await _stop_all(by_role["picker"])
-        await _stop_all(by_role["simulator"])
+        await _stop_all([*self._pods.processes("gateway"), *self._relay.processes])
+        await _stop_all(self._pods.processes("picker"))
+        await _stop_all(self._pods.processes("simulator"))
 
     # Telling
 
     def _tell(self, *, before: int) -> None:
-        after = len(self._simulators())
+        after = len(self._pods.of("simulator"))
         if self._ready and before != after:
             self._say(f"scaled from {before} to {after} simulators")
         if self._ready and self._file:
@@ -282,7 +242,7 @@ class Supervisor:
         plan = self._plan
         if plan is None:
             return
-        gateways, pickers = self._of("gateway"), self._of("picker")
+        gateways, pickers = self._pods.of("gateway"), self._pods.of("picker")
         self._folder.write_stack(
             Stack(
                 pid=os.getpid(),
@@ -294,21 +254,11 @@ class Supervisor:
                 picker=_picker(pickers[-1]) if pickers else {},
                 pids={each.name: each.pid for each in (*pickers, *gateways)} | self._relay.pids(),
                 logs=str(self._folder.logs),
-                replicas=tuple(_record(member) for member in self._simulators()),
+                replicas=tuple(_record(member) for member in self._pods.of("simulator")),
                 services=self._relay.places(),
                 file=self._file,
             )
         )
-
-
-def _asked_by(deployments: Iterable[Deployment]) -> list[Backend]:
-    texts = [text for each in deployments if each.role == "gateway" for text in each.files.values()]
-    return [backend for text in texts for backend in _backends(text)]
-
-
-@lru_cache(maxsize=16)  # asked at every change of any Pod
-def _backends(text: str) -> tuple[Backend, ...]:
-    return tuple(envoys.backends(parse_yaml(text, name="envoy")))
 
 
 def _picker(member: Member) -> dict[str, str]:

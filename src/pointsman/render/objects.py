@@ -46,10 +46,9 @@ def service(
     return {**head("Service", name, names=names, labels=labels), "spec": spec}
 
 
-def port(name: str, number: int, target: int, *, protocol: str = "") -> Object:
+def port(name: str, number: int, target: int, *, protocol: str) -> Object:
     """Return a port of a Service; `protocol` is the application's, for proxies that must not guess."""
-    more = {"appProtocol": protocol} if protocol else {}
-    return {"name": name, "port": number, "targetPort": target, "protocol": "TCP", **more}
+    return {"name": name, "port": number, "targetPort": target, "protocol": "TCP", "appProtocol": protocol}
 
 
 def deployment(

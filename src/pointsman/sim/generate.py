@@ -33,12 +33,11 @@ class GenerateWriter(CompletionWriter):
 
     def whole(self) -> bytes:
         job = self.job
-        choices = [
-            {"index": choice.index, "finish_reason": choice.finish_reason, "token_ids": choice.ids}
-            for choice in job.choices
-        ]
-        body: dict[str, Any] = {"choices": choices, "request_id": job.id}
+        body: dict[str, Any] = {"choices": [self._whole_choice(c) for c in job.choices], "request_id": job.id}
         if job.kv_transfer is not None:
             body["kv_transfer_params"] = job.kv_transfer
         body["ec_transfer_params"] = job.media
         return encode(body)
+
+    def _whole_choice(self, choice: Choice) -> dict[str, Any]:
+        return {"index": choice.index, "finish_reason": choice.finish_reason, "token_ids": choice.ids}

@@ -1,5 +1,6 @@
 """What the answers of OpenAI's completion APIs have in common: the envelope, its events, and how they end."""
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from pointsman.sim.failures import Refusal
@@ -7,7 +8,7 @@ from pointsman.sim.frames import DONE, encode, event
 from pointsman.sim.jobs import Choice, Job
 
 
-class CompletionWriter:
+class CompletionWriter(ABC):
     """The envelope of an answer; its heirs write the choices in it."""
 
     prefix: ClassVar[str]
@@ -51,5 +52,6 @@ class CompletionWriter:
             body["ec_transfer_params"] = job.media
         return encode(body)
 
+    @abstractmethod
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return a choice as it stands in a whole answer."""

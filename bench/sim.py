@@ -87,7 +87,7 @@ class Bench:
         part, port, _ = self.start(kind, PACED)
         command = [sys.executable, "-m", "bench.sim_streams", str(port), str(count), f"{self.seconds + 2:g}", "400"]
         before = part.cpu()
-        done = subprocess.run([*self.first, *command], capture_output=True, text=True, check=True)
+        done = subprocess.run([*self.first, *command], stdout=subprocess.PIPE, text=True, check=True)
         used, held = part.cpu() - before, resident(part)
         part.end()
         seen: dict[str, Any] = json.loads(done.stdout)

@@ -4,7 +4,8 @@ What it reads is a guess: the texts of a body are taken in the order in which th
 them. Whoever has read the whole body compares the guess with the prompt (by a hash, so that texts need not be kept
 twice), and only what agrees is used, so the result is the same as without, whatever the body was. The guess is right
 for the usual bodies, and wrong (and of no use) where something that comes late belongs to the front: tools after
-messages, or a content before its role.
+messages, or a content before its role. A chain begins with the model, so where the prompt comes before its name
+nothing is guessed: half of the work would be left for the end, and the guess costs as much as it spares.
 
 Texts are found by their keys: `"content":"` with bare quotes cannot stand inside a JSON string, so a search of the
 bytes does not go astray. A chunk may end anywhere, also within an escape; what is not complete waits for the next.
@@ -27,10 +28,11 @@ _decode = msgspec.json.Decoder(str).decode
 class Ahead:
     """The prompt of one body, as far as it is here."""
 
-    __slots__ = ("_gave_up", "_hasher", "_key", "_limit", "_rest", "_seen", "_size", "_value")
+    __slots__ = ("_block_tokens", "_gave_up", "_hasher", "_key", "_limit", "_rest", "_seen", "_size", "_value")
 
     def __init__(self, *, block_tokens: int, max_blocks: int) -> None:
-        self._hasher = BlockHasher(block_tokens=block_tokens)
+        self._block_tokens = block_tokens
+        self._hasher: BlockHasher | None = None  # once the model is known
         self._limit = block_tokens * max_blocks * TOKEN_BYTES  # of bytes worth hashing; 0 for all
         self._gave_up = False
         self._key = b""  # of the text that is being read; none between texts
@@ -50,7 +52,7 @@ class Ahead:
             at = self._read_text(data, at) if self._key else self._find_text(data, at)
 
     def agrees(self, text: bytes) -> BlockHasher | None:
-        """Return what was hashed, when it is the beginning of the prompt."""
+        """Return what was hashed, when something was and it is the beginning of the prompt."""
         same = len(text) >= self._size and xxh64_intdigest(memoryview(text)[: self._size]) == self._seen.intdigest()
         return self._hasher if same else None
 
@@ -71,17 +73,19 @@ class Ahead:
         except (msgspec.DecodeError, UnicodeError):
             self._gave_up = True  # not JSON, or not ours: nothing more is guessed
             return None
-        if stop < 0:
+        if stop < 0 or self._gave_up:
             self._rest = raw[whole:]
             return None
         if self._key == b"model" and not self._size:
-            self._hasher.begin(seed(b"".join(self._value)))
+            self._hasher = BlockHasher(seed(b"".join(self._value)), block_tokens=self._block_tokens)
         self._key = b""
         return stop + 1
 
     def _add(self, text: bytes) -> None:
         if self._key == b"model":
             self._value.append(text)
+        elif self._hasher is None:
+            self._gave_up = True
         elif text:
             self._seen.update(text)
             self._size += len(text)

@@ -1,8 +1,7 @@
 """A request's body on its way in: kept until the pick is made, and hashed ahead where that is worth it.
 
-Reading ahead costs a little more work in all than waiting for the end, and leaves less of it for the end: at 220 KB a
-tenth of the hashing when the model was named first, half of it when last. Below `_WORTHWHILE` bytes there is hardly
-anything to gain, so most requests do without.
+Reading ahead costs more work in all than waiting for the end, and leaves less of it for the end: at 220 KB a seventh of
+the hashing. Below `_WORTHWHILE` bytes there is hardly anything to gain, so most requests do without.
 """
 
 from collections.abc import Mapping

@@ -62,46 +62,36 @@ def _blocks(size: int) -> struct.Struct:
 
 
 class BlockHasher:
-    """The whole blocks of a text that comes in pieces, hashed each for itself, and in a chain once that has begun."""
+    """The chain of a text that comes in pieces, as far as its blocks are whole."""
 
-    __slots__ = ("_chain", "_digests", "_rest", "_seed", "_size")
+    __slots__ = ("_chain", "_last", "_rest", "_seed", "_size")
 
-    def __init__(self, *, block_tokens: int) -> None:
+    def __init__(self, start: int, *, block_tokens: int) -> None:
         self._size = block_tokens * TOKEN_BYTES
-        self._seed: int | None = None
-        self._digests: list[int] = []
+        self._seed = self._last = start
         self._chain: list[int] = []
         self._rest = b""
 
-    def begin(self, start: int) -> None:
-        """Make a chain with this beginning of what follows; only before anything was fed."""
-        self._seed = start
-
     def feed(self, text: bytes) -> None:
         """Take the next piece."""
-        size, rest = self._size, self._rest
+        size, rest, last = self._size, self._rest, self._last
         begin = size - len(rest) if rest else 0  # what the open block lacks
         if begin > len(text):
             self._rest = rest + text
             return
+        pack, digest = _PAIR.pack, xxh64_intdigest
+        if rest:
+            last = digest(pack(digest(rest + text[:begin]), last))
+            self._chain.append(last)
         stop = len(text) - (len(text) - begin) % size
         self._rest = text[stop:]
-        fresh = [xxh64_intdigest(rest + text[:begin])] if rest else []
         whole = memoryview(text)[begin:stop]
-        fresh += [xxh64_intdigest(block) for (block,) in _blocks(size).iter_unpack(whole)]
-        if self._seed is not None and fresh:
-            self._chain += chained(fresh, self._chain[-1] if self._chain else self._seed)
-        self._digests += fresh
+        self._chain += [last := digest(pack(digest(block), last)) for (block,) in _blocks(size).iter_unpack(whole)]
+        self._last = last
 
     def chain(self, start: int, *, most: int) -> list[int]:
-        """Return the chain of the first blocks with this beginning."""
-        return self._chain[:most] if start == self._seed else chained(self._digests[:most], start)
-
-
-def chained(digests: Iterable[int], last: int) -> list[int]:
-    """Return a chain of blocks whose own hashes are known."""
-    pack, digest = _PAIR.pack, xxh64_intdigest
-    return [last := digest(pack(each, last)) for each in digests]
+        """Return the first blocks of the chain; nothing when it should have begun otherwise."""
+        return self._chain[:most] if start == self._seed else []
 
 
 def token_bytes(ids: Sequence[Any]) -> bytes:

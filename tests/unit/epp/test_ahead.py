@@ -84,9 +84,8 @@ def test_fuzz_no_bytes_make_it_raise(body: bytes, borders: list[int]) -> None:
 
 USUAL = [
     pytest.param({"model": "m", "prompt": 'a\nb"c\\d\\\\e é漢😀' * 9}, id="completions"),
-    pytest.param({"prompt": "x" * 99, "model": "m"}, id="the model last"),
     pytest.param(
-        {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "x\n" * 50}], "model": "m"},
+        {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "x\n" * 50}]},
         id="chat",
     ),
     pytest.param(
@@ -135,8 +134,13 @@ def test_most_of_the_chain_is_there_before_the_end() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param({"messages": [{"role": "user", "content": "x" * 50}], "tools": [{"a": 1}]}, id="tools come late"),
-        pytest.param({"messages": [{"content": "x" * 50, "role": "user"}]}, id="the role comes late"),
+        pytest.param(
+            {"model": "m", "messages": [{"role": "user", "content": "x" * 50}], "tools": [{"a": 1}]},
+            id="tools come late",
+        ),
+        pytest.param({"model": "m", "messages": [{"content": "x" * 50, "role": "user"}]}, id="the role comes late"),
+        pytest.param({"prompt": "x" * 99, "model": "m"}, id="the model comes late"),
+        pytest.param({"prompt": "x" * 99}, id="no model"),
     ],
 )
 def test_a_wrong_guess_is_not_used(document: dict[str, Any]) -> None:

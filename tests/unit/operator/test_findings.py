@@ -303,3 +303,13 @@ def test_a_failure_that_is_over_is_no_failure() -> None:
         {"type": "ReplicaFailure", "status": "False", "reason": "FailedCreate", "message": "exceeded quota"},
     ]
     assert said(observe(rendered(), simulators=live), "SimulatorsReady")[1] == "Progressing"
+
+
+def test_a_gateway_that_another_makes_is_no_roll_out_of_ours() -> None:
+    found = observe(rendered(MESH, inferenceGateway=ON | {"istio": ON}))
+    assert said(found, "Progressing")[:2] == ("False", "Complete")
+
+
+def test_zero_that_nobody_has_looked_at_yet_is_under_way() -> None:
+    live = {"metadata": {"generation": 1}, "spec": {"selector": {"matchLabels": {}}}}
+    assert said(observe(rendered(replicas=0), simulators=live), "Progressing")[0] == "True"

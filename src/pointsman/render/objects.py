@@ -84,12 +84,15 @@ def pod(container: Object, *, facts: Facts, grace: int, volumes: Sequence[Object
     """Return the spec of a Pod with one container."""
     mounts = [*container.get("volumeMounts", []), {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the Pod's own
     user = {} if facts.openshift else {"runAsUser": NOBODY, "runAsGroup": NOBODY}
+    # Who was given an account of its own talks to the API server; nobody else gets to.
+    account = {} if "serviceAccountName" in more else {"automountServiceAccountToken": False}
     return {
         "containers": [{**container, "securityContext": _locked(), "volumeMounts": mounts}],
         "volumes": [*volumes, {"name": "tmp", "emptyDir": {}}],
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **user},
         "terminationGracePeriodSeconds": grace,
         **resource_claims(container),
+        **account,
         **more,
     }
 

@@ -44,26 +44,30 @@ class Client:
         self,
         http: httpx2.AsyncClient,
         *,
+        watching: httpx2.AsyncClient | None = None,
         fence: Callable[[], None] | None = None,
         observe: Callable[[str, str], None] | None = None,
     ) -> None:
         self._http = http
+        # Connections on which a watch rests: in one pool with the others, each request would look through all of them.
+        self._watching = watching or http
         self._fence = fence
         self._observe = observe
 
     def fenced(self, fence: Callable[[], None]) -> "Client":
         """Return a client on the same connections whose writes call `fence` first, which may raise."""
-        return Client(self._http, fence=fence, observe=self._observe)
+        return Client(self._http, watching=self._watching, fence=fence, observe=self._observe)
 
     def observed(self, observe: Callable[[str, str], None]) -> "Client":
         """Return a client on the same connections that reports the method and status code of every answer."""
-        return Client(self._http, fence=self._fence, observe=observe)
+        return Client(self._http, watching=self._watching, fence=self._fence, observe=observe)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
+        await self._watching.aclose()
 
     async def get(self, kind: Kind, key: Key) -> Object:
         """Return one object; raises NotFound."""
@@ -144,7 +148,7 @@ class Client:
         # A compressed watch would wait for the compressor to flush.
         headers = {"accept-encoding": "identity", "accept": accept}
         try:
-            async with self._http.stream(
+            async with self._watching.stream(
                 "GET", path, params={**parameters, "watch": "1"}, timeout=limit, headers=headers
             ) as answer:
                 self._report("WATCH", answer.status_code)
@@ -174,8 +178,7 @@ def connect(kubeconfig: Path | None = None, *, context: str | None = None) -> Cl
     assert chosen is not None
     # Proxies of the environment are for the outside world; a watch through one is cut at its idle timeout.
     parameters = ConnectionParams(timeout=httpx2.Timeout(10, read=60), trust_env=False)
-    http = AsyncClient(chosen, parameters)
-    return Client(http)
+    return Client(AsyncClient(chosen, parameters), watching=AsyncClient(chosen, parameters))
 
 
 def _document(answer: bytes) -> Object:

@@ -14,6 +14,8 @@ from pointsman.render.names import Names, names_of
 from pointsman.render.objects import Object
 from pointsman.render.simulators import Group
 
+_ORDER = ("ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Deployment", "Service")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
@@ -82,11 +84,20 @@ def stack(resource: SimulatorDeployment, facts: Facts) -> Stack:
     ]
     return Stack(
         names=names,
-        objects=tuple(document for piece in pieces for document in piece.objects),
+        objects=tuple(sorted((one for piece in pieces for one in piece.objects), key=_when)),
         components=tuple(component for piece in pieces for component in piece.components),
         notices=tuple(notice for piece in pieces for notice in piece.notices),
         gateway_url=next((piece.url for piece in pieces if piece.url), ""),
     )
+
+
+def _when(document: Object) -> int:
+    """Return when it is an object's turn: what Pods cannot start without, then Pods, then what leads to them.
+
+    A Service takes the API server longest, because it is given an address; Pods start meanwhile.
+    """
+    kind = document["kind"]
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
 def _picker(resource: SimulatorDeployment, groups: Sequence[Group], *, names: Names, facts: Facts) -> _Piece:

@@ -99,7 +99,7 @@ def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -
     folder = Folder(Path(tempfile.mkdtemp(prefix="pointsman-demo-")))
     folder.acquire()
     outcomes = asyncio.run(_run(settings, folder=folder, console=console))
-    folder.release()
+    folder.retire()
     shutil.rmtree(folder.path)  # not when a part failed to start: the error names its log
     console.print(_table(outcomes))
     sentence, code = verdict(outcomes)

@@ -132,7 +132,7 @@ def up(options: Options | None = None) -> int:
     try:
         asyncio.run(_foreground(options, program=program, folder=folder, console=console))
     finally:
-        folder.release()
+        folder.retire()
     return 0
 
 

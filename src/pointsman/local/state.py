@@ -110,12 +110,11 @@ class Folder:
         self.wanted_file.unlink(missing_ok=True)
         self.stack_file.unlink(missing_ok=True)
 
-    def release(self) -> None:
-        """Stop being the supervisor."""
+    def retire(self) -> None:
+        """Say that the stack is gone; the lock stays until this process is too, so that `down` waits for all of it."""
         self.stack_file.unlink(missing_ok=True)
         if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+            os.dup(self._lock.fileno())  # the kernel closes it, and nobody before
 
     def is_supervised(self) -> bool:
         """Say whether some process supervises a stack here."""

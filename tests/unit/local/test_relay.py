@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     folder = Folder(tmp_path)
     folder.acquire()
     yield folder
-    folder.release()
+    folder.retire()
 
 
 @pytest.fixture

@@ -39,9 +39,9 @@ def test_stack_is_read_back_while_it_is_supervised(tmp_path: Path) -> None:
     assert theirs.stack() is None  # it has not written anything yet
     ours.write_stack(STACK)
     assert theirs.stack() == STACK
-    ours.release()
-    assert not theirs.is_supervised()
+    ours.retire()
     assert theirs.stack() is None
+    assert theirs.is_supervised()  # until its process has ended: who waits for that waits for everything
 
 
 def test_only_one_supervisor(tmp_path: Path) -> None:
@@ -49,8 +49,6 @@ def test_only_one_supervisor(tmp_path: Path) -> None:
     first.acquire()
     with pytest.raises(Unavailable, match="pointsman down"):
         Folder(tmp_path).acquire()
-    first.release()
-    Folder(tmp_path).acquire()
 
 
 def _supervise_and_die(path: Path) -> None:
@@ -71,11 +69,9 @@ def test_record_of_a_dead_supervisor_is_not_believed(tmp_path: Path) -> None:
 def test_wanted_is_what_was_asked_last_and_a_new_supervisor_forgets_it(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert folder.wanted() is None
-    folder.acquire()
     folder.write_wanted(Wanted(replicas=5))
     folder.write_wanted(Wanted(replicas=2))
     assert folder.wanted() == Wanted(replicas=2)
-    folder.release()
     folder.acquire()
     assert folder.wanted() is None
 

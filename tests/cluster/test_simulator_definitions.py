@@ -71,8 +71,8 @@ async def test_definitions_come_and_go_under_a_stack(plane: ControlPlane, site: 
     async with mesh(plane):
         await kinds(site, THEIRS)
         assert await discovery(site) == "--pool-name"
-        assert (await site.condition("LoadBalancing"))["reason"] == "DestinationRule"
-        assert (await site.condition("LegacyGateway"))["reason"] == "GatewayClassMissing"
+        await site.told("LoadBalancing", "True", "DestinationRule")
+        await site.told("LegacyGateway", "False", "GatewayClassMissing")
     await kinds(site, set())
     assert await discovery(site) == "--endpoint-selector"
     after = await site.get(DEPLOYMENT, "ms-sim-llm-d-modelservice-decode")

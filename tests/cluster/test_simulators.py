@@ -573,6 +573,9 @@ async def test_a_checksum_rolls_the_pods_when_the_configuration_changes(site: Si
             != before["spec"]["template"]["metadata"]["annotations"]
         )
 
+    async def selected() -> None:
+        pool = await site.get(INFERENCE_POOL, "gaie-sim")
+        assert pool["spec"]["selector"]["matchLabels"]["llm-d.ai/role"] == "prefill"
+
     await eventually(rolled)
-    pool = await site.get(INFERENCE_POOL, "gaie-sim")
-    assert pool["spec"]["selector"]["matchLabels"]["llm-d.ai/role"] == "prefill"
+    await eventually(selected)

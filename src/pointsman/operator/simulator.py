@@ -43,7 +43,7 @@ from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, O
 from pointsman.render.names import STACK
 from pointsman.render.stack import Stack, stack
 
-PAUSE = 0.5
+PAUSE = 0.25
 WORKERS = 64  # they wait, mostly: for the API server, which is slow to create and quick to read
 _LOOK_AGAIN = 5.0  # whether a name that was taken is free: no event of ours would tell
 

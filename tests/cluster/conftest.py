@@ -13,7 +13,8 @@ import pytest
 from tests.cluster.assets import Missing, find
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.proxy import Road, road_to
-from tests.cluster.widgets import release_widgets
+from tests.cluster.simulators import Site
+from tests.cluster.widgets import define, release_widgets
 
 from pointsman.kube import Client, Key, Kind, connect
 
@@ -76,3 +77,17 @@ async def far(plane: ControlPlane, road: Road) -> AsyncIterator[Client]:
     """A client that goes by the faulty road."""
     async with connect(plane.kubeconfig("admin", server=road.server)) as client:
         yield client
+
+
+@pytest.fixture
+async def defined(client: Client) -> None:
+    """The API server serves widgets."""
+    await define(client)
+
+
+@pytest.fixture
+async def site(plane: ControlPlane, client: Client, namespace: str) -> AsyncIterator[Site]:
+    """A namespace for stacks, which takes them away at the end."""
+    site = Site(plane, client, namespace)
+    yield site
+    await site.clear()

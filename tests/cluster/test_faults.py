@@ -32,11 +32,6 @@ from pointsman.kube.reflector import Reflector
 
 
 @pytest.fixture
-async def defined(client: Client) -> None:
-    await define(client)
-
-
-@pytest.fixture
 async def runtime(defined: None, far: Client) -> AsyncIterator[Runtime]:
     """The example operator, at the far end of the faulty road."""
     async with running(operator(far, stall=3.0)) as runtime:

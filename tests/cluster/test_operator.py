@@ -11,7 +11,6 @@ from tests.cluster.proxy import Road
 from tests.cluster.widgets import (
     CONFIGMAP,
     WIDGET,
-    define,
     eventually,
     expect,
     operator,
@@ -36,11 +35,6 @@ from pointsman.kube import (
 )
 from pointsman.kube.conditions import is_current
 from pointsman.kube.kinds import EVENT
-
-
-@pytest.fixture
-async def defined(client: Client) -> None:
-    await define(client)
 
 
 @pytest.fixture

@@ -68,13 +68,6 @@ async def whole(plane: ControlPlane, client: Client) -> Site:
     return Site(plane, client, SHARED)
 
 
-@pytest.fixture
-async def site(plane: ControlPlane, client: Client, namespace: str) -> AsyncIterator[Site]:
-    site = Site(plane, client, namespace)
-    yield site
-    await site.clear()
-
-
 def container(deployment: Object) -> Object:
     (only,) = deployment["spec"]["template"]["spec"]["containers"]
     found: Object = only

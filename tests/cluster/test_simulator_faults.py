@@ -32,11 +32,6 @@ def _defined(plane: ControlPlane) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-async def site(plane: ControlPlane, client: Client, namespace: str) -> Site:
-    return Site(plane, client, namespace)
-
-
 @asynccontextmanager
 async def mortal(plane: ControlPlane, *, writes: int) -> AsyncIterator[asyncio.Event]:
     """Run an operator that dies where it would make one write more than this; yields the event of its death."""

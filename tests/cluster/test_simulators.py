@@ -52,13 +52,6 @@ def _defined(plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture
-async def site(plane: ControlPlane, client: Client, namespace: str) -> AsyncIterator[Site]:
-    site = Site(plane, client, namespace)
-    yield site
-    await site.clear()
-
-
-@pytest.fixture
 async def operated(plane: ControlPlane) -> AsyncIterator[Process]:
     async with operator(plane.kubeconfig("admin")) as process:
         yield process

@@ -106,10 +106,7 @@ class Stage:
         self._page = page
         self._envoy = str(envoy.find(os.environ, say=print))
         self.parts: list[Part] = []
-        ports: set[int] = set()
-        while len(ports) < replicas:  # a port that was free and is not used yet may be named twice
-            ports.add(any_free())
-        self.servers = [Address("127.0.0.1", port) for port in sorted(ports)]
+        self.servers = [here() for _ in range(replicas)]
         (folder / "tls").mkdir()
         certificate, key = self_signed()
         (folder / "tls/tls.crt").write_bytes(certificate)
@@ -184,7 +181,7 @@ class Stage:
     def _ours(self, grpc: Address, metrics: Address, variant: Variant) -> list[str]:
         return [
             *(sys.executable, "-m", "pointsman", "epp", "--host", "127.0.0.1", "--grpc-port", str(grpc.port)),
-            *("--grpc-health-port", str(any_free()), "--metrics-port", str(metrics.port)),
+            *("--grpc-health-port", str(here().port), "--metrics-port", str(metrics.port)),
             *("--endpoints-file", str(self._folder / "endpoints.yaml")),
             *(("--cert-path", str(self._folder / "tls")) if variant.tls else ("--secure-serving=false",)),
             *(("--config-text", variant.config) if variant.config else ()),
@@ -200,8 +197,14 @@ class Stage:
             part.end()
 
 
+_given_out: set[int] = set()
+
+
 def here() -> Address:
-    return Address("127.0.0.1", any_free())
+    """Return an address that was not returned before."""
+    port = any_free(given_out=_given_out)
+    _given_out.add(port)
+    return Address("127.0.0.1", port)
 
 
 def adapt(document: dict[str, Any], *, variant: Variant) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 kwok.
 
 Owns the processes and their directory; nothing survives `stop`. Each process can be killed and started again
-on its old port, which is what the fault tests do. Ports come from the kernel. Two users exist: `admin`, who
+on its old port, which is what the fault tests do. Two users exist: `admin`, who
 may do everything, and `visitor`, who may do what a test grants.
 """
 
@@ -12,16 +12,16 @@ import json
 import os
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.cluster.assets import Assets
+from tests.ports import fresh_port
 from tools.kube.pki import API_NAMES, Authority
 
 PATIENCE = 90.0  # a start takes 3 to 8 s; a busy machine has needed 58
@@ -34,7 +34,7 @@ class ControlPlane:
         self.assets = assets
         self.directory = directory
         names = ("etcd", "peer", "api", "controllers", "scheduler", "kwok")
-        self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        self.ports = {name: fresh_port() for name in names}
         self.tokens = {user: secrets.token_hex(16) for user in ("admin", "visitor")}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._guard: subprocess.Popen[bytes] | None = None
@@ -293,16 +293,6 @@ _NODE = {
 
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
-
-
-def _free_ports(count: int) -> Sequence[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _tail(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""A stack whose parts a test can break one by one: real Envoy, real picker, real simulators, kernel-chosen ports.
+"""A stack whose parts a test can break one by one: real Envoy, real picker, real simulators, ports of its own.
 
 Unlike `pointsman up` nothing here is restarted by itself; a test that kills a part starts it again or does not. The
 judge of every test is `x-inference-pod`, the name of the simulator that answered, held against the picker's pick.
@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.ports import fresh_port
+
 from pointsman.core.documents import to_yaml
 from pointsman.local import programs
 from pointsman.local.http import get
-from pointsman.local.ports import any_free
 from pointsman.local.processes import die_with_parent
 from pointsman.local.publisher import hosts
 from pointsman.local.state import replace
@@ -122,14 +123,14 @@ class Lab:
 
     def __init__(self, folder: Path, *, envoy: Path, wishes: Wishes) -> None:
         self.folder, self.wishes = folder, wishes
-        self.gateway, self.admin = here(any_free()), here(any_free())
+        self.gateway, self.admin = here(fresh_port()), here(fresh_port())
         self.url = f"http://{self.gateway}"
-        self.pods = {f"pod-{n}": here(any_free()) for n in range(wishes.replicas)}
-        self.picker_metrics = [here(any_free()) for _ in range(wishes.pickers)]
+        self.pods = {f"pod-{n}": here(fresh_port()) for n in range(wishes.replicas)}
+        self.picker_metrics = [here(fresh_port()) for _ in range(wishes.pickers)]
         self._eds, self._endpoints = folder / "eds.json", folder / "endpoints.yaml"
         self._version = 0
         self.simulators = {name: self._simulator(name) for name in self.pods}
-        self.picker_addresses = [here(any_free()) for _ in range(wishes.pickers)]
+        self.picker_addresses = [here(fresh_port()) for _ in range(wishes.pickers)]
         self.pickers = [self._picker(n, address) for n, address in enumerate(self.picker_addresses)]
         self.envoy = self._envoy(envoy)
 
@@ -216,7 +217,7 @@ class Lab:
     def _picker(self, number: int, grpc: Address) -> Part:
         metrics = self.picker_metrics[number]
         flags = [
-            *("--host", "127.0.0.1", "--grpc-port", str(grpc.port), "--grpc-health-port", str(any_free())),
+            *("--host", "127.0.0.1", "--grpc-port", str(grpc.port), "--grpc-health-port", str(fresh_port())),
             *("--metrics-port", str(metrics.port), "--endpoints-file", str(self._endpoints)),
             f"--secure-serving={str(self.wishes.tls).lower()}",
         ]

@@ -11,9 +11,9 @@ import pytest
 from tests.envoy.conftest import StartLab
 from tests.envoy.harness import MODEL, Lab, Part, here, until
 from tests.envoy.load import load
+from tests.ports import fresh_port
 
 from pointsman.local.http import get
-from pointsman.local.ports import any_free
 
 CONFIG = """
 apiVersion: llm-d.ai/v1alpha1
@@ -64,7 +64,7 @@ class Tokenized:
 
 @pytest.fixture
 async def tokenized(start_lab: StartLab, tmp_path: Path, http: httpx.AsyncClient) -> AsyncIterator[Tokenized]:
-    address = here(any_free())
+    address = here(fresh_port())
     lab = await start_lab(picker=("--config-text", CONFIG.format(model=MODEL, address=address)))
     command = [*lab.simulators["pod-0"].command[:3], "sim", "--port", str(address.port), "--model", MODEL]
     service = Part(name="tokenizer", command=command, health=(address, "/health"), log=tmp_path / "tokenizer.log")

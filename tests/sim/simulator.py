@@ -1,38 +1,22 @@
-"""A real simulator in its own process, as a user starts it, on a port that the kernel chose."""
+"""A real simulator in its own process, as a user starts it, on a port of its own."""
 
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import httpx
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def free_span(count: int) -> int:
-    """The first of so many free ports in a row, below those that the kernel hands out to clients."""
-    for start in range(20000 + os.getpid() % 97 * count, 32000, count):
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(start, start + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return start
-    raise AssertionError("no free ports")
+from tests.ports import fresh_port
 
 
 class Simulator:
     """The process and its address."""
 
     def __init__(self, *flags: str, env: dict[str, str] | None = None) -> None:
-        self.port = free_port()
+        self.port = fresh_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "pointsman", "sim", "--host", "127.0.0.1", "--port", str(self.port)]
         flags = flags if "--model" in flags else ("--model", "test-model", *flags)

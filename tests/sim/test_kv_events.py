@@ -9,7 +9,8 @@ import httpx
 import msgspec
 import pytest
 import zmq
-from tests.sim.simulator import Simulator, Start, free_span
+from tests.ports import fresh_span
+from tests.sim.simulator import Simulator, Start
 
 from pointsman.sim import hashing, tokens
 
@@ -98,7 +99,7 @@ def test_maps_and_evictions(start: Start, subscriber: Subscriber) -> None:
 
 
 def test_past_events_can_be_asked_for(start: Start, subscriber: Subscriber) -> None:
-    replay = free_span(2)
+    replay = fresh_span(2)
     simulator = start(*cache_flags(subscriber, "--kv-events-replay-endpoint", f"tcp://127.0.0.1:{replay}"))
     for turn in range(3):
         ask(simulator, f"{turn} {TEXT}")
@@ -119,7 +120,7 @@ def test_past_events_can_be_asked_for(start: Start, subscriber: Subscriber) -> N
 
 
 def test_ranks_have_ports_and_engine_ids_of_their_own(start: Start) -> None:
-    port = free_span(2)
+    port = fresh_span(2)
     simulator = Simulator("--data-parallel-size", "2", "--mode", "echo", "--port", str(port))
     simulator.port = port
     simulator.wait_ready()

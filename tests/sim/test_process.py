@@ -11,7 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.sim.simulator import Simulator, Start, free_port, free_span
+from tests.ports import fresh_port, fresh_span
+from tests.sim.simulator import Simulator, Start
 
 CHAT = {"model": "test-model", "messages": [{"role": "user", "content": "x"}]}
 
@@ -132,7 +133,7 @@ def test_a_stream_that_outlasts_the_drain_ends_with_an_error_event(start: Start)
 
 
 def test_a_hundred_pods_in_one_process(start: Start) -> None:
-    port = free_span(100)
+    port = fresh_span(100)
     simulator = Simulator("--pods", "100", "--mode", "echo", "--max-num-seqs", "64", "--port", str(port))
     simulator.port = port
     simulator.wait_ready()
@@ -162,7 +163,7 @@ def test_the_same_seed_answers_byte_for_byte(start: Start) -> None:
         simulator.stop()
         return [answer.content.split(b'"created":')[0] + answer.content.split(b",", 4)[4] for answer in found]
 
-    port = free_port()
+    port = fresh_port()
     assert answers(port) == answers(port)
 
 

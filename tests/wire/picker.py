@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-
-from pointsman.local.ports import any_free
+from tests.ports import fresh_port
 
 # Decides on the headers alone: these tests are about the wire, and speak of no model.
 CONFIG = """
@@ -68,7 +67,7 @@ def running_picker(
     (folder / "endpoints.yaml").write_text(endpoints)
     (folder / "config.yaml").write_text(config)
     certificate = _write_certificate(folder) if tls else b""
-    ports = (any_free(), any_free(), any_free())
+    ports = (fresh_port(), fresh_port(), fresh_port())
     names = ("--grpc-port", "--grpc-health-port", "--metrics-port")
     command = [sys.executable, "-m", "pointsman", "epp", "--host", "127.0.0.1", f"--drain-timeout={drain}"]
     command += [f"{name}={port}" for name, port in zip(names, ports, strict=True)]

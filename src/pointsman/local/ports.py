@@ -39,12 +39,9 @@ def is_free(port: int, *, host: str = "127.0.0.1") -> bool:
         return True
 
 
-def any_free(*, host: str = "127.0.0.1") -> int:
-    """Return a port that the kernel chose."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def any_free(*, host: str = "127.0.0.1", given_out: Collection[int] = ()) -> int:
+    """Return a free port that is none of those given out, nor one that an outgoing connection may take meanwhile."""
+    return free_span(0, host=host, given_out=given_out)
 
 
 def settle(wish: Wish, *, host: str = "127.0.0.1", given_out: Collection[int] = ()) -> int:
@@ -53,12 +50,12 @@ def settle(wish: Wish, *, host: str = "127.0.0.1", given_out: Collection[int] = 
     Raises PortTaken when a person named the port and another process holds it.
     """
     if wish.port == 0:
-        return any_free(host=host)
+        return any_free(host=host, given_out=given_out)
     if wish.port not in given_out and is_free(wish.port, host=host):
         return wish.port
     if wish.named:
         raise PortTaken(port=wish.port, flag=wish.flag, what=wish.what)
-    return any_free(host=host)
+    return any_free(host=host, given_out=given_out)
 
 
 def free_span(first: int, *, count: int = 1, host: str = "127.0.0.1", given_out: Collection[int] = ()) -> int:
@@ -66,15 +63,19 @@ def free_span(first: int, *, count: int = 1, host: str = "127.0.0.1", given_out:
 
     Raises Unavailable when there is no such row.
     """
-    if first == 0 and count == 1:
-        while (port := any_free(host=host)) in given_out:
-            pass
-        return port
     in_a_row = 0
-    for port in range(first or _QUIET[any_free(host=host) % len(_QUIET)], _LAST + 1):
+    for port in range(first or _QUIET[_draw(host) % len(_QUIET)], _LAST + 1):
         in_a_row = in_a_row + 1 if port not in given_out and is_free(port, host=host) else 0
         if in_a_row == count:
             return port - count + 1
     if first:
         return free_span(0, count=count, host=host, given_out=given_out)
     raise Unavailable(f"there are no {count} free ports in a row: end what holds them, or choose fewer replicas")
+
+
+def _draw(host: str) -> int:
+    """Return a port as the kernel draws them for outgoing connections: good only as a number that differs each time."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

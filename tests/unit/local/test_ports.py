@@ -40,8 +40,14 @@ def test_port_already_given_out_counts_as_taken() -> None:
     assert settle(wish(port, named=False), given_out={port}) != port
 
 
-def test_zero_lets_the_kernel_choose() -> None:
-    assert settle(wish(0, named=True)) > 0
+@pytest.mark.parametrize("port", [0, 8081])
+def test_what_was_given_out_is_not_drawn_again(port: int) -> None:
+    all_but_high = range(60_000)  # so that a draw that does not look would be among them, nearly always
+    assert settle(wish(port, named=False), given_out=all_but_high) >= 60_000
+
+
+def test_drawn_port_is_none_of_outgoing_connections() -> None:
+    assert all(any_free() < 32_768 for _ in range(20))
 
 
 def test_shared_port_of_another_envoy_is_noticed() -> None:

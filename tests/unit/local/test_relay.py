@@ -65,7 +65,7 @@ def test_place_stays_and_the_process_too(relay: Relay, folder: Folder) -> None:
     assert list(before) == [f"a:{port}"]
     assert not folder.listeners_file.exists()
     assert len(relay.tell()) == 1
-    relay.settle([service("b", any_free()), service("a", port)], taken=relay.ports())
+    relay.settle([service("b", any_free(given_out={port})), service("a", port)], taken=relay.ports())
     assert relay.tell() == []
     assert relay.places().items() >= before.items()
     assert len(json.loads(folder.listeners_file.read_text())["resources"]) == 2

@@ -66,12 +66,14 @@ async def spread(work: list[Callable[[], Awaitable[Any]]]) -> None:
 
 
 async def until(count: int, ready: Callable[[dict[str, Any]], bool], *, kind: Kind, client: Client, where: str) -> None:
-    """Wait until so many objects of a namespace are ready."""
-    while True:
-        items = msgspec.json.decode(await client.request("GET", kind.path(where)))["items"]
-        if sum(map(ready, items)) >= count:
-            return
-        await asyncio.sleep(0.2)
+    """Wait until so many objects of a namespace are ready; by a watch, since lists of them would be felt."""
+    done: set[str] = set()
+    async with client.watch(kind.path(where), parameters={}, stall=120) as lines:
+        async for line in lines:
+            document = msgspec.json.decode(line)["object"]
+            (done.add if ready(document) else done.discard)(document["metadata"]["name"])
+            if len(done) >= count:
+                return
 
 
 def is_available(deployment: dict[str, Any]) -> bool:
@@ -94,6 +96,7 @@ class Operator:
     async def requests(self) -> Counter[str]:
         """Return the requests so far by method; watches are not counted again while they last."""
         answer = await get(self._address, "/metrics")
+        self._part.check()
         assert answer is not None
         found: Counter[str] = Counter()
         for line in answer.body.decode().splitlines():
@@ -118,9 +121,15 @@ class Operator:
 
 @asynccontextmanager
 async def namespace(client: Client, name: str) -> AsyncIterator[str]:
+    """Make a namespace, and leave nothing of it: its deletion would work against what is measured next."""
     await client.create(NAMESPACES, {"metadata": {"name": name}})
     yield name
     await client.delete(NAMESPACES, Key("", name))
+    named = {"fieldSelector": f"metadata.name={name}"}
+    async with client.watch(NAMESPACES.path(), parameters=named, stall=120) as lines:
+        async for line in lines:
+            if msgspec.json.decode(line)["type"] == "DELETED":
+                return
 
 
 async def without_operator(client: Client, count: int) -> float:

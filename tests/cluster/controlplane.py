@@ -25,6 +25,9 @@ from tests.ports import fresh_port
 from tools.kube.pki import API_NAMES, Authority
 
 PATIENCE = 90.0  # a start takes 3 to 8 s; a busy machine has needed 58
+DEFINITION_PATIENCE = 150
+"""Seconds until a definition is deleted: an API server whose cache of the kind is still filling (`storage is
+(re)initializing`) looks again after a minute."""
 
 
 class ControlPlane:
@@ -163,7 +166,7 @@ class ControlPlane:
         """Run kubectl as admin and return what it prints."""
         program = self.assets.directory / "kubectl"
         command = [str(program), "--kubeconfig", str(self.kubeconfig("admin")), *arguments]
-        run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+        run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=170, check=False)
         if run.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {run.stderr.strip()}")
         return run.stdout

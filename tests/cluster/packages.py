@@ -45,7 +45,7 @@ class Helm:
             "KUBECONFIG": str(self.plane.kubeconfig("admin")),
         }
         run = subprocess.run(
-            [self.program, *arguments], capture_output=True, text=True, timeout=120, env=environment, check=False
+            [self.program, *arguments], capture_output=True, text=True, timeout=170, env=environment, check=False
         )
         if run.returncode:
             raise AssertionError(f"helm {' '.join(arguments)}: {run.stderr.strip()}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.assets import Missing
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.packages import ROOT
 from tests.cluster.widgets import eventually
 from tests.istio import assets as istio
@@ -87,7 +87,7 @@ def _served(plane: ControlPlane, definitions: Mapping[str, str]) -> Iterator[Non
     plane.kubectl("apply", "--server-side", "-f", "-", text="\n---\n".join(definitions.values()))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
     yield
-    plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", *names)
+    plane.kubectl("delete", "--ignore-not-found", f"--timeout={DEFINITION_PATIENCE}s", *names)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.operators import account_config, operating
 from tests.cluster.packages import ACCOUNT, CHART, DEFAULT, SYSTEM, Helm, by_name, documents, plain, settings
 
@@ -27,7 +27,8 @@ def release(helm: Helm, bare: ControlPlane) -> Iterator[tuple[str, ...]]:
     named = ("pointsman", str(CHART), "--namespace", SYSTEM)
     yield named
     helm("uninstall", "pointsman", "--namespace", SYSTEM, "--ignore-not-found", "--wait")
-    bare.kubectl("delete", DEFINITION, "namespace/pointsman-system", "--ignore-not-found", "--timeout=60s")
+    patience = f"--timeout={DEFINITION_PATIENCE}s"
+    bare.kubectl("delete", DEFINITION, "namespace/pointsman-system", "--ignore-not-found", patience)
 
 
 def waiting(plane: ControlPlane) -> tuple[str, ...]:

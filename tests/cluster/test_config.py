@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.packages import ACCOUNT, DEFAULT, SYSTEM, by_name, documents
 
 from pointsman.api.simulator import SimulatorDeployment
@@ -19,7 +19,7 @@ def installed(bare: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane on which nothing was but our manifests."""
     bare.kubectl("apply", "--server-side", "-k", str(DEFAULT))
     yield bare
-    bare.kubectl("delete", "-k", str(DEFAULT), "--timeout=60s")
+    bare.kubectl("delete", "-k", str(DEFAULT), f"--timeout={DEFINITION_PATIENCE}s")
 
 
 def allowed(plane: ControlPlane, asked: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.cluster.controlplane import DEFINITION_PATIENCE
+
 from pointsman.kube import Client, Key, Kind, Object, Runtime
 from pointsman.kube.errors import NotFound, Stale
 from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, key_of
@@ -105,7 +107,7 @@ async def undefine(client: Client) -> None:
             return
         raise AssertionError("the definition is still there")
 
-    await eventually(gone)
+    await eventually(gone, within=DEFINITION_PATIENCE)
 
 
 async def release_widgets(client: Client, namespace: str) -> None:

@@ -19,13 +19,15 @@ from typing import Any, Literal, Self
 
 import httpx2
 import msgspec
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import KubeConfig
+from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
 
 from pointsman.core.errors import UserError
 from pointsman.kube.errors import ApiError, Unreachable, from_status
 from pointsman.kube.kinds import Key, Kind, Object
+from pointsman.kube.transport import Transport
 
 PATCHES = {
     "apply": "application/apply-patch+yaml",  # JSON is YAML
@@ -44,30 +46,26 @@ class Client:
         self,
         http: httpx2.AsyncClient,
         *,
-        watching: httpx2.AsyncClient | None = None,
         fence: Callable[[], None] | None = None,
         observe: Callable[[str, str], None] | None = None,
     ) -> None:
         self._http = http
-        # Connections on which a watch rests: in one pool with the others, each request would look through all of them.
-        self._watching = watching or http
         self._fence = fence
         self._observe = observe
 
     def fenced(self, fence: Callable[[], None]) -> "Client":
         """Return a client on the same connections whose writes call `fence` first, which may raise."""
-        return Client(self._http, watching=self._watching, fence=fence, observe=self._observe)
+        return Client(self._http, fence=fence, observe=self._observe)
 
     def observed(self, observe: Callable[[str, str], None]) -> "Client":
         """Return a client on the same connections that reports the method and status code of every answer."""
-        return Client(self._http, watching=self._watching, fence=self._fence, observe=observe)
+        return Client(self._http, fence=self._fence, observe=observe)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
-        await self._watching.aclose()
 
     async def get(self, kind: Kind, key: Key) -> Object:
         """Return one object; raises NotFound."""
@@ -148,7 +146,7 @@ class Client:
         # A compressed watch would wait for the compressor to flush.
         headers = {"accept-encoding": "identity", "accept": accept}
         try:
-            async with self._watching.stream(
+            async with self._http.stream(
                 "GET", path, params={**parameters, "watch": "1"}, timeout=limit, headers=headers
             ) as answer:
                 self._report("WATCH", answer.status_code)
@@ -177,8 +175,16 @@ def connect(kubeconfig: Path | None = None, *, context: str | None = None) -> Cl
         raise UserError(f"no usable cluster configuration in {where}: {error}") from None
     assert chosen is not None
     # Proxies of the environment are for the outside world; a watch through one is cut at its idle timeout.
-    parameters = ConnectionParams(timeout=httpx2.Timeout(10, read=60), trust_env=False)
-    return Client(AsyncClient(chosen, parameters), watching=AsyncClient(chosen, parameters))
+    tls = verify_cluster(chosen.cluster, chosen.user or User(), chosen.abs_file, trust_env=False)
+    return Client(
+        httpx2.AsyncClient(
+            base_url=chosen.cluster.server,
+            auth=user_auth(chosen.user),
+            timeout=httpx2.Timeout(10, read=60),
+            trust_env=False,
+            transport=Transport(tls=tls),
+        )
+    )
 
 
 def _document(answer: bytes) -> Object:

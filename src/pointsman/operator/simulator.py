@@ -2,7 +2,8 @@
 
 Owns no decision about the stack (that is `render`) and none about its condition (`findings`). It sees to it that
 nothing of another is touched, that what the server refuses becomes a condition with its fix, and that status is
-written when it changes, at most every `PAUSE` while numbers move.
+written when it changes: at once when that is news (`Ready`, or why not, or for which generation), and once in `PAUSE`
+while only numbers move, since those come in bursts and every write is felt by the API server.
 
 An object under deletion is left alone: the garbage collector takes what carries our owner reference, in whichever
 order was asked for, and a write would bring it back.
@@ -43,7 +44,8 @@ from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, O
 from pointsman.render.names import STACK
 from pointsman.render.stack import Stack, stack
 
-PAUSE = 0.25
+PAUSE = 1.0
+_NEWS_PAUSE = 0.25
 WORKERS = 64  # they wait, mostly: for the API server, which is slow to create and quick to read
 _LOOK_AGAIN = 5.0  # whether a name that was taken is free: no event of ours would tell
 
@@ -121,11 +123,13 @@ class Simulators:
         return None
 
     async def _report(self, live: Object, found: Findings, trouble: Trouble | None) -> Result | None:
-        """Write the status; soon, if the last one is not old enough: numbers come in bursts, trouble does not wait."""
+        """Write the status, or later, if the last one is not old enough."""
         key, now = Key(live["metadata"]["namespace"], live["metadata"]["name"]), asyncio.get_running_loop().time()
+        conditions = [*_amended(found.conditions, trouble), *self._blindness()]
+        pause = _NEWS_PAUSE if _is_news(conditions, live) else PAUSE
         since = now - self._told.get(key, float("-inf"))
-        if since < PAUSE and trouble is None:
-            return Result(again=PAUSE - since)
+        if since < pause and trouble is None:
+            return Result(again=pause - since)
         status = {
             "replicas": found.replicas,
             "readyReplicas": found.ready_replicas,
@@ -133,7 +137,7 @@ class Simulators:
             "endpoints": list(found.endpoints),
             **({"gatewayURL": found.gateway_url} if found.gateway_url else {}),
         }
-        if await self._write(live, status, [*_amended(found.conditions, trouble), *self._blindness()]):
+        if await self._write(live, status, conditions):
             self._told[key] = now
         return None
 
@@ -190,6 +194,15 @@ def _judge(error: Conflict | ApiError) -> Trouble:
     if isinstance(error, Invalid):
         return Trouble("Refused", f"the API server refused an object of the stack: {error}", Retry(str(error)))
     return Trouble("ApiError", str(error), error)
+
+
+def _is_news(conditions: Iterable[Condition], live: Object) -> bool:
+    """Tell whether more than numbers differs from what the status says."""
+    (ready,) = (found for found in conditions if found.type == "Ready")
+    said = live.get("status", {})
+    known = {(one["type"], one["status"], one["reason"]) for one in said.get("conditions", [])}
+    seen = said.get("observedGeneration") == live["metadata"].get("generation", 0)
+    return not seen or (ready.type, ready.status, ready.reason) not in known
 
 
 def _amended(conditions: Iterable[Condition], trouble: Trouble | None) -> list[Condition]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.cluster.controlplane import DEFINITION_PATIENCE
 from tests.istio.mesh import Mesh, fetch, until
 
 ROOT = Path(__file__).parents[3]
@@ -140,7 +141,7 @@ def test_the_rule_of_load_balancing_follows_the_resource(mesh: Mesh, picker: str
 def test_a_definition_of_istio_goes_and_comes_while_in_use(mesh: Mesh, picker: str) -> None:
     definition = "destinationrules.networking.istio.io"
     kept = get(mesh, "crd", definition)
-    mesh.plane.kubectl("delete", "crd", definition, "--timeout=60s")
+    mesh.plane.kubectl("delete", "crd", definition, f"--timeout={DEFINITION_PATIENCE}s")
     until(lambda: condition(mesh, "LoadBalancing") == ("True", "GatewayOnly"))
     assert condition(mesh, "Ready")[0] == "True"
     assert send("without the rule")

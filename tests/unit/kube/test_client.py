@@ -13,6 +13,7 @@ from pointsman.core.http import Request, Response, Server, header_lines
 from pointsman.kube.client import PATIENCE, Client, connect
 from pointsman.kube.errors import ApiError, Forbidden, Gone, NotLeader, Stale, Throttled, Unreachable
 from pointsman.kube.kinds import Key, Kind
+from pointsman.kube.transport import Transport
 
 CONFIGMAP = Kind("", "v1", "ConfigMap", "configmaps")
 KEY = Key("a", "x")
@@ -34,7 +35,7 @@ class Stage:
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    async with Server() as server, httpx2.AsyncClient(trust_env=False) as http:
+    async with Server() as server, httpx2.AsyncClient(transport=Transport(tls=None)) as http:
         made = Stage(Client(http))
         listener = await server.listen(made.answer, host="127.0.0.1", port=0)
         http.base_url = httpx2.URL(f"http://127.0.0.1:{listener.port}")

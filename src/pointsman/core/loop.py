@@ -1,12 +1,21 @@
-"""How our servers run: the fastest event loop there is, and a garbage collector that leaves what is loaded alone.
+"""How our servers run: the fastest event loop there is, and a memory that is not tidied all the time.
 
 Requests leave no cycles behind, so the collector finds nothing; looking at everything again and again only costs time
 (about a tenth of the picker's). It stays on, for what plugins may leave, but looks less often.
+
+Bodies of some 100 KB come and go, each copied a few times. glibc gives blocks of that size back to the kernel at once,
+and the kernel clears their pages for the next (about a twentieth of the picker's time at 220 KB). So it is told to keep
+more.
 """
 
 import asyncio
+import ctypes
 import gc
 from collections.abc import Callable, Coroutine
+
+# Names and numbers of glibc's malloc.h; where there is no such function, memory is as it is.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_KEPT = {_M_MMAP_THRESHOLD: 4 << 20, _M_TRIM_THRESHOLD: 64 << 20, _M_TOP_PAD: 1 << 20}
 
 
 def serve(main: Coroutine[object, object, None]) -> None:
@@ -14,8 +23,18 @@ def serve(main: Coroutine[object, object, None]) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    _keep_memory()
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         runner.run(main)
+
+
+def _keep_memory() -> None:
+    try:
+        tell = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # pragma: no cover - not glibc
+        return
+    for name, size in _KEPT.items():
+        tell(name, size)
 
 
 def new_loop() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -40,7 +40,7 @@ class Body:
 
         Raises BadRequest.
         """
-        parts = self._parts
+        parts = [part for part in self._parts if part]  # the last is often empty, and joining would copy the rest
         whole = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
         if not whole:
             return None

@@ -307,10 +307,10 @@ def body_replies(kind: int, body: Data, *, end: bool) -> list[bytes]:
     size = len(body)
     if size <= CHUNK_BYTES:
         return [b"".join((_body_head(kind, size, end), body, b"\x10\x01" if end else b""))]
-    replies = []
+    replies, view = [], memoryview(body)
     for at in range(0, size, CHUNK_BYTES):
         last = end and at + CHUNK_BYTES >= size
-        chunk = body[at : at + CHUNK_BYTES]
+        chunk = view[at : at + CHUNK_BYTES]
         replies.append(b"".join((_body_head(kind, len(chunk), last), chunk, b"\x10\x01" if last else b"")))
     return replies
 

@@ -12,6 +12,7 @@ from pointsman.epp.request import Needs
 from pointsman.wire.protobuf import Data
 
 _WORTHWHILE = 32 << 10
+_BITE = 16 << 10  # what is hashed at a time, so that it is still near when it is
 
 
 class Body:
@@ -41,7 +42,7 @@ class Body:
         Raises BadRequest.
         """
         parts = [part for part in self._parts if part]  # the last is often empty, and joining would copy the rest
-        whole = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        whole = parts[0] if len(parts) == 1 else b"".join(parts)
         if not whole:
             return None
         return Reading(whole, needs=self._needs, ahead=self._ahead, headers=self._headers)
@@ -49,7 +50,7 @@ class Body:
     def _look_ahead(self) -> None:
         if self._ahead is None:
             self._ahead = Ahead(block_tokens=self._needs.block_tokens, max_blocks=self._needs.max_blocks)
-        for at in range(self._fed, len(self._parts)):
-            part = self._parts[at] = bytes(self._parts[at])  # a copy, which is kept in the original's place
-            self._ahead.feed(part)
+        for part in self._parts[self._fed :]:
+            for at in range(0, len(part), _BITE):
+                self._ahead.feed(bytes(part[at : at + _BITE]))
         self._fed = len(self._parts)

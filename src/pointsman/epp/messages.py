@@ -12,6 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from pointsman.wire.grpc import Reply, Split
 from pointsman.wire.protobuf import (
     Data,
     Malformed,
@@ -302,17 +303,15 @@ def headers_reply(
     return reply + encode_field(8, encode_struct(metadata)) if metadata else reply
 
 
-def body_replies(kind: int, body: Data, *, end: bool) -> list[bytes]:
-    """Return the ProcessingResponses that pass a body on in FULL_DUPLEX_STREAMED mode."""
+def body_replies(kind: int, body: Data, *, end: bool) -> list[Reply]:
+    """Return the ProcessingResponses that pass a body on in FULL_DUPLEX_STREAMED mode; a large one is not copied."""
     size = len(body)
     if size <= CHUNK_BYTES:
         return [b"".join((_body_head(kind, size, end), body, b"\x10\x01" if end else b""))]
-    replies, view = [], memoryview(body)
-    for at in range(0, size, CHUNK_BYTES):
-        last = end and at + CHUNK_BYTES >= size
-        chunk = view[at : at + CHUNK_BYTES]
-        replies.append(b"".join((_body_head(kind, len(chunk), last), chunk, b"\x10\x01" if last else b"")))
-    return replies
+    whole = (size - 1) // CHUNK_BYTES * CHUNK_BYTES
+    head, view = _body_head(kind, CHUNK_BYTES, False), memoryview(body)
+    replies: list[Reply] = [Split(head, view[at : at + CHUNK_BYTES]) for at in range(0, whole, CHUNK_BYTES)]
+    return [*replies, *body_replies(kind, view[whole:], end=end)]
 
 
 @lru_cache(maxsize=4096)

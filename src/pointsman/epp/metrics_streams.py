@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pointsman.epp.messages import Kind, Malformed
 from pointsman.epp.metrics_families import Counter, Family, Gauge, Histogram, names
-from pointsman.wire.grpc import Call, Failure
+from pointsman.wire.grpc import Call, Failure, Reply
 from pointsman.wire.protobuf import Data
 
 _SECONDS = (0.005, 0.025, 0.1, 0.4, 1.0, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -69,7 +69,7 @@ class _Measured:
     def finished(self, value: bool) -> None:
         self._call.finished = value
 
-    def message(self, data: Data) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[Reply]:
         clock = self._metrics.clock
         began = clock()
         try:

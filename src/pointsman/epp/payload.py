@@ -20,6 +20,7 @@ from pointsman.epp.prompts import completion_text, conversation_text, count_toke
 from pointsman.epp.refusals import BadRequest
 from pointsman.epp.rename import json_string
 from pointsman.epp.request import MediaItem, Needs, Prompt, Rendered
+from pointsman.wire.protobuf import Data
 
 
 class _Members(msgspec.Struct, gc=False):
@@ -48,8 +49,8 @@ class _ModelOnly(msgspec.Struct, gc=False):
 
 
 _RAW = frozenset(("tools", "features"))
-_read_members: Callable[[bytes], _Members] = msgspec.json.Decoder(_Members).decode
-_read_model: Callable[[bytes], _ModelOnly] = msgspec.json.Decoder(_ModelOnly).decode
+_read_members: Callable[[Data], _Members] = msgspec.json.Decoder(_Members).decode
+_read_model: Callable[[Data], _ModelOnly] = msgspec.json.Decoder(_ModelOnly).decode
 
 
 class Reading:
@@ -61,7 +62,7 @@ class Reading:
     __slots__ = ("_ahead", "_media", "_members", "_needs", "_said", "body", "model")
 
     def __init__(
-        self, body: bytes, *, needs: Needs, ahead: Ahead | None = None, headers: Mapping[str, str] | None = None
+        self, body: Data, *, needs: Needs, ahead: Ahead | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         self._needs = needs
         self._ahead = ahead
@@ -93,7 +94,8 @@ class Reading:
 
     def naming(self, model: str) -> bytes:
         """Return the body asking for a model, and otherwise as the client wrote it."""
-        return self.body if self.model == model else splice_member(self.body, "model", json_string(model))
+        body = bytes(self.body)
+        return body if self.model == model else splice_member(body, "model", json_string(model))
 
     def prompt(self, rendered: Rendered | None = None) -> Prompt | None:
         """Return the prompt, by the tokens of a tokenizer service where it gave some; None when nobody wants it."""
@@ -131,11 +133,11 @@ class Reading:
         return self._said
 
 
-def _decode(body: bytes, fast: Callable[[bytes], Any], kind: type[Any]) -> Any:
+def _decode(body: Data, fast: Callable[[Data], Any], kind: type[Any]) -> Any:
     try:
         return fast(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # the first also when it is JSON but no object
-        return _decode_slowly(body, kind)
+        return _decode_slowly(bytes(body), kind)
 
 
 def _decode_slowly(body: bytes, kind: type[Any]) -> Any:

@@ -40,7 +40,7 @@ from pointsman.epp.rename import ResponseRenamer
 from pointsman.epp.rendering import Question, question
 from pointsman.epp.request import Decision, Needs, Rendered, Request
 from pointsman.epp.usage import UsageReader
-from pointsman.wire.grpc import Push
+from pointsman.wire.grpc import Push, Reply
 from pointsman.wire.protobuf import Data, Value
 
 log = get_logger(__name__)
@@ -100,7 +100,7 @@ class Exchange:
         self._cause = "client-disconnect"  # until something else ends it
         self.finished = False
 
-    def message(self, data: Data) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[Reply]:
         """Take one ProcessingRequest and return the ProcessingResponses that it causes.
 
         Raises Malformed when it is none, or comes out of order.
@@ -138,7 +138,7 @@ class Exchange:
 
     # -- the request --------------------------------------------------------------------------------------------
 
-    def _on_request_headers(self, message: Incoming) -> Sequence[bytes]:
+    def _on_request_headers(self, message: Incoming) -> Sequence[Reply]:
         if self._headers is not None:
             raise OutOfOrder("request headers twice")
         self._headers = message.headers
@@ -158,7 +158,7 @@ class Exchange:
         except Refusal as refusal:
             raise self._counted(refusal) from None
 
-    def _on_request_body(self, message: Incoming) -> Sequence[bytes]:
+    def _on_request_body(self, message: Incoming) -> Sequence[Reply]:
         if self._headers is None:
             raise OutOfOrder("request body before request headers")
         self._body += len(message.body)
@@ -173,7 +173,7 @@ class Exchange:
             return body_replies(Kind.REQUEST_BODY, message.body, end=message.end)
         return (continue_body(Kind.REQUEST_BODY),)
 
-    def _on_request_trailers(self, message: Incoming) -> Sequence[bytes]:
+    def _on_request_trailers(self, message: Incoming) -> Sequence[Reply]:
         if self._headers is None:
             raise OutOfOrder("request trailers before request headers")
         if self._held is None:
@@ -181,7 +181,7 @@ class Exchange:
         self._read_subset(message)
         return self._let_go(end=False)
 
-    def _let_go(self, *, end: bool) -> Sequence[bytes]:
+    def _let_go(self, *, end: bool) -> Sequence[Reply]:
         """Pick, now that the whole body is known, and send it on, with trailers behind it where these end it."""
         held, self._held = self._held, None
         try:
@@ -209,7 +209,7 @@ class Exchange:
             replies = self._refuse(Internal("internal error"))
         self._push(*replies)
 
-    def _send_on(self, reading: Reading, *, rendered: Rendered | None, end: bool) -> Sequence[bytes]:
+    def _send_on(self, reading: Reading, *, rendered: Rendered | None, end: bool) -> Sequence[Reply]:
         request = add_body(self._describe(has_body=True), reading, rendered=rendered)
         headers = self._pick(request)
         target = self._decision.target_model if self._decision is not None else ""
@@ -254,7 +254,7 @@ class Exchange:
         self._director.refused(self._describe(has_body=True), refusal)
         return refusal
 
-    def _refuse(self, refusal: Refusal) -> Sequence[bytes]:
+    def _refuse(self, refusal: Refusal) -> Sequence[Reply]:
         self._cause = "refused"
         self.finished = True
         if self._reservation is not None:
@@ -263,7 +263,7 @@ class Exchange:
 
     # -- the response -------------------------------------------------------------------------------------------
 
-    def _on_response_headers(self, message: Incoming) -> Sequence[bytes]:
+    def _on_response_headers(self, message: Incoming) -> Sequence[Reply]:
         self._ask_no_more()  # Envoy itself has answered, and waits for no pick any more
         served = (message.metadata(LB_NAMESPACE) or {}).get(SERVED)
         status = message.status
@@ -304,7 +304,7 @@ class Exchange:
             Kind.RESPONSE_HEADERS, set_headers=(_WENT, *added), remove_headers=removed, spare_body=spare
         )
 
-    def _on_response_body(self, message: Incoming) -> Sequence[bytes]:
+    def _on_response_body(self, message: Incoming) -> Sequence[Reply]:
         body = bytes(message.body)
         self._usage.feed(body, end=message.end)
         if self._reservation is not None:
@@ -319,7 +319,7 @@ class Exchange:
                 return ()
         return body_replies(Kind.RESPONSE_BODY, body, end=message.end)
 
-    def _on_response_trailers(self) -> Sequence[bytes]:
+    def _on_response_trailers(self) -> Sequence[Reply]:
         self._complete()
         rest = self._renamer.feed(b"", end=True) if self._renamer is not None else b""
         held = body_replies(Kind.RESPONSE_BODY, rest, end=False) if rest else []
@@ -335,7 +335,7 @@ class Exchange:
             self._reservation.release()
 
 
-def _passed_on(body: bytes, *, end: bool) -> list[bytes]:
+def _passed_on(body: Data, *, end: bool) -> list[Reply]:
     """Return the answers that pass a request's body on; trailers end it where it has not ended by itself."""
     replies = body_replies(Kind.REQUEST_BODY, body, end=end)
     return replies if end else [*replies, _REQUEST_TRAILERS_REPLY]

@@ -50,13 +50,32 @@ class Failure(Exception):
         self.status = status
 
 
+class Split:
+    """A large message in two pieces, which need not be put together to be sent."""
+
+    __slots__ = ("head", "rest")
+
+    def __init__(self, head: bytes, rest: memoryview) -> None:
+        self.head = head
+        self.rest = rest
+
+    def __len__(self) -> int:
+        return len(self.head) + len(self.rest)
+
+    def __bytes__(self) -> bytes:
+        return self.head + self.rest
+
+
+Reply = bytes | Split
+
+
 class Call(Protocol):
     """One RPC, as its service sees it."""
 
     finished: bool
     """Set by the call when it has no more to say: the stream then ends with OK."""
 
-    def message(self, data: Data) -> Sequence[bytes]:
+    def message(self, data: Data) -> Sequence[Reply]:
         """Take one message and return the replies to it. May raise Failure."""
 
     def half_closed(self) -> bool:
@@ -69,7 +88,7 @@ class Call(Protocol):
 class Push(Protocol):
     """Sends messages of a call's own accord, outside `message`."""
 
-    def __call__(self, *messages: bytes) -> None:
+    def __call__(self, *messages: Reply) -> None:
         """Send them, in one write."""
 
 
@@ -182,11 +201,11 @@ class ServerStream:
             self._parts.clear()
         self.call.closed()
 
-    def push(self, *messages: bytes) -> None:
+    def push(self, *messages: Reply) -> None:
         """Send messages of the call's own accord; the last ones if the call has finished by then."""
         self._connection.push(lambda: self._push(messages))
 
-    def _push(self, messages: Sequence[bytes]) -> None:
+    def _push(self, messages: Sequence[Reply]) -> None:
         self._reply(messages)
         if self.call.finished:
             self.fail(Status.OK, "")
@@ -221,7 +240,7 @@ class ServerStream:
             if stop > size:
                 self._want = 5 + length
                 break
-            # A large message is looked at where it lies; whoever keeps a part of it copies that part.
+            # A large message is looked at where it lies: most of it is a body, which may be kept as it is.
             body = payload[here + 5 : stop] if length < _VIEWED else memoryview(payload)[here + 5 : stop]
             here = stop
             replies = self.call.message(self._inflate(body) if flag else body)
@@ -240,7 +259,7 @@ class ServerStream:
         self._have += len(part)
         self._connection.hold(len(part))
 
-    def _reply(self, replies: Sequence[bytes]) -> None:
+    def _reply(self, replies: Sequence[Reply]) -> None:
         stream = self._stream
         if not stream.open:
             return
@@ -249,10 +268,13 @@ class ServerStream:
             out.start(stream, _HEADERS)
         pack = _PREFIX.pack
         if len(replies) > 1 and sum(map(len, replies)) < _VIEWED:
-            out.send(stream, b"".join([part for reply in replies for part in (pack(0, len(reply)), reply)]))
+            out.send(stream, b"".join([part for reply in replies for part in (pack(0, len(reply)), bytes(reply))]))
             return
         for reply in replies:  # one, or large ones, which are not copied once more for a frame less
-            out.send(stream, reply, head=pack(0, len(reply)))
+            if isinstance(reply, bytes):
+                out.send(stream, reply, head=pack(0, len(reply)))
+            else:
+                out.send(stream, reply.rest, head=pack(0, len(reply)) + reply.head)
 
     def _half_close(self) -> None:
         if self._have:

@@ -97,7 +97,7 @@ class Outbox:
         if end:
             self._on_end(stream)
 
-    def send(self, stream: Stream, data: bytes, *, head: bytes = b"") -> None:
+    def send(self, stream: Stream, data: bytes | memoryview, *, head: bytes = b"") -> None:
         """Send body bytes, `head` before them, now or when the peer's windows allow.
 
         Raises ConnectionFault when the peer lets too much pile up.
@@ -161,7 +161,7 @@ class Outbox:
             stream.pending = None
             del self._blocked[stream.id]
 
-    def _send_in_parts(self, stream: Stream, head: bytes, data: bytes) -> None:
+    def _send_in_parts(self, stream: Stream, head: bytes, data: bytes | memoryview) -> None:
         """Cut data to the peer's frame size; what the windows do not let out waits."""
         size, most = len(head) + len(data), self.peer_frame
         if stream.pending is not None or size > stream.window or size > self.window:

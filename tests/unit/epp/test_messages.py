@@ -158,7 +158,7 @@ def test_header_replies(
 @pytest.mark.parametrize("kind", [Kind.REQUEST_BODY, Kind.RESPONSE_BODY])
 def test_bodies_leave_whole_in_chunks_that_envoy_takes(kind: int, size: int, end: bool) -> None:
     body = bytes(at % 251 for at in range(size))
-    replies = [pb.ProcessingResponse.FromString(raw) for raw in messages.body_replies(kind, body, end=end)]
+    replies = [pb.ProcessingResponse.FromString(bytes(raw)) for raw in messages.body_replies(kind, body, end=end)]
     chunks = [getattr(reply, ONEOF[kind]).response.body_mutation.streamed_response for reply in replies]
     assert b"".join(chunk.body for chunk in chunks) == body
     assert all(len(chunk.body) <= CHUNK_BYTES for chunk in chunks)

@@ -24,6 +24,7 @@ from pointsman.epp.records import Records
 from pointsman.epp.rendering import Question
 from pointsman.epp.request import Rendered
 from pointsman.epp.stream import Exchange, OutOfOrder
+from pointsman.wire.grpc import Reply
 
 A, B, C = (Endpoint(name=f"sim-{n}", address=f"10.0.0.{n}", port=8000) for n in (1, 2, 3))
 
@@ -62,8 +63,8 @@ class Talk:
             self.push, director=director, ask=self.ask, fresh_id=lambda: "fresh-id", max_body=max_body
         )
 
-    def push(self, *messages: bytes) -> None:
-        self.pushed += messages
+    def push(self, *messages: Reply) -> None:
+        self.pushed += map(bytes, messages)
 
     def ask(self, question: Question, done: Callable[[Rendered | None], None]) -> Callable[[], None]:
         self.asked.append(question)
@@ -81,7 +82,8 @@ class Talk:
         return [pb.ProcessingResponse.FromString(raw) for raw in self.pushed]
 
     def say(self, message: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        return [pb.ProcessingResponse.FromString(raw) for raw in self.exchange.message(message.SerializeToString())]
+        replies = self.exchange.message(message.SerializeToString())
+        return [pb.ProcessingResponse.FromString(bytes(raw)) for raw in replies]
 
     def headers(
         self,

@@ -39,12 +39,13 @@ def check(file: Path, *, allow_experimental_plugins: bool = False) -> int:
     from pointsman.core.values import ConfigError
     from pointsman.epp.build import Builder
     from pointsman.epp.config_follow import allow_imports, read_text
-    from pointsman.epp.defaults import load
+    from pointsman.epp.defaults import draft
 
     allow_imports(file.parent)
     try:
-        plan = load(read_text(file), name=str(file), allow_experimental=allow_experimental_plugins)
-        built = Builder(clock=time.monotonic, rng=random.Random(0)).build(plan, name=str(file))  # noqa: S311 - draws nothing
+        plan, problems = draft(read_text(file), name=str(file), allow_experimental=allow_experimental_plugins)
+        builder = Builder(clock=time.monotonic, rng=random.Random(0))  # noqa: S311 - draws nothing
+        built = builder.build(plan, problems=problems, name=str(file))
     except ConfigError as error:
         sys.stderr.write("".join(f"{file}: {problem}\n" for problem in error.problems))
         return error.exit_code

@@ -78,18 +78,24 @@ class Builder:
         self._rng = rng
         self.meters = meters or Meters()
 
-    def build(self, plan: Plan, *, previous: Built | None = None, name: str = "configuration") -> Built:
+    def build(
+        self,
+        plan: Plan,
+        *,
+        problems: Sequence[Problem] = (),
+        previous: Built | None = None,
+        name: str = "configuration",
+    ) -> Built:
         """Return the scheduler of a plan, with the state of the previous one where nothing changed.
 
-        Raises ConfigError when the plugins do not fit together.
+        Raises ConfigError when the plugins do not fit together, or when there are `problems` already: then with both,
+        so that nobody corrects a file twice.
         """
         work = _Work(plan, previous=previous, clock=self._clock, rng=self._rng)
         work.make_all()
-        if work.problems:
-            raise ConfigError(work.problems, name=name)
         order = work.producers_in_order()
-        if work.problems:
-            raise ConfigError(work.problems, name=name)
+        if problems or work.problems:
+            raise ConfigError([*problems, *work.problems], name=name)
         plan = replace(plan, plugins=tuple(each.declared for each in work.made.values()))
         return Built(plan=plan, scheduler=Scheduler(self._parts(plan, work.made, order)), made=work.made)
 
@@ -151,7 +157,7 @@ class _Work:
         for name in list(self._wanted):
             self._make(name, chain=())
         waiting = list(self.made.values())
-        while waiting and not self.problems:
+        while waiting:
             one = waiting.pop(0)
             for key in getattr(one.plugin, "consumes", ()):
                 if key.producer not in self.made and self._create_producer(key, consumer=one.declared):
@@ -183,6 +189,8 @@ class _Work:
         find = getattr(declared.type.cls, "references", None)
         found: dict[str, Made] = {}
         for name in find(declared.parameters) if find is not None else ():
+            if name in self._plan.broken:
+                return None
             if name not in self._wanted:
                 self._report(declared, f"refers to {name!r}, which is no plugin{nearest(name, self._wanted)}")
                 return None
@@ -222,6 +230,8 @@ class _Work:
 
     def _check_produced(self, key: Key[Any], *, consumer: Declared) -> None:
         made = self.made.get(key.producer)
+        if key.producer in self._plan.broken or (made is None and key.producer in self._wanted):
+            return  # it has a problem of its own
         if made is not None and any(each.name == key.name for each in getattr(made.plugin, "produces", ())):
             return
         if made is not None:

@@ -13,7 +13,7 @@ from pointsman.core.errors import UserError
 from pointsman.core.logs import get_logger
 from pointsman.core.watch import watch_files
 from pointsman.epp.build import Builder, Built
-from pointsman.epp.defaults import load
+from pointsman.epp.defaults import draft
 
 log = get_logger(__name__)
 
@@ -37,8 +37,8 @@ class ConfigFollower:
         self.current = self._build(text, previous=None)
 
     def _build(self, text: str | bytes, *, previous: Built | None) -> Built:
-        plan = load(text, name=self._name, allow_experimental=self._experimental)
-        built = self._builder.build(plan, previous=previous, name=self._name)
+        plan, problems = draft(text, name=self._name, allow_experimental=self._experimental)
+        built = self._builder.build(plan, problems=problems, previous=previous, name=self._name)
         for warning in plan.warnings:
             log.warning("configuration: deprecated", file=self._name, what=warning)
         return built

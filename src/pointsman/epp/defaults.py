@@ -82,6 +82,8 @@ class Plan:
     gates: Mapping[str, bool]
     warnings: tuple[str, ...]
     document: Document
+    broken: frozenset[str] = frozenset()
+    """Plugins that are in the file and, being wrong, not here."""
 
     def get(self, name: str) -> Declared | None:
         """Return the plugin of that name."""
@@ -97,12 +99,23 @@ def load(text: str | bytes, *, name: str = "configuration", allow_experimental: 
 
     Raises ConfigError with all mistakes.
     """
+    plan, problems = draft(text, name=name, allow_experimental=allow_experimental)
+    if problems:
+        raise ConfigError(problems, name=name)
+    return plan
+
+
+def draft(
+    text: str | bytes, *, name: str = "configuration", allow_experimental: bool = False
+) -> tuple[Plan, list[Problem]]:
+    """Return the plan of a file's text as far as there is one, and what is wrong with it.
+
+    Raises ConfigError when the text is no document.
+    """
     read = read_config(text or DEFAULT_CONFIG, name=name)
     planner = _Planner(read.document, allow_experimental=allow_experimental)
     plan = planner.plan(gates=read.gates)
-    if read.problems or planner.problems:
-        raise ConfigError([*read.problems, *planner.problems], name=name)
-    return replace(plan, warnings=(*read.warnings, *planner.warnings))
+    return replace(plan, warnings=(*read.warnings, *planner.warnings)), [*read.problems, *planner.problems]
 
 
 def declare(type_name: str, *, name: str = "") -> Declared:
@@ -156,6 +169,7 @@ class _Planner:
             gates=gates,
             warnings=(),
             document=document,
+            broken=frozenset(self._broken),
         )
 
     # -- plugins ------------------------------------------------------------------------------------------------

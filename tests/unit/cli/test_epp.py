@@ -49,6 +49,40 @@ def test_a_bad_file_is_told_every_mistake(tmp_path: Path, capsys: pytest.Capture
     ]
 
 
+def test_mistakes_of_all_kinds_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the document, of parameters, of references, and those that show when a plugin is made."""
+    (tmp_path / "many_mistakes.py").write_text(
+        "class Fails:\n"
+        "    def __init__(self) -> None:\n"
+        "        raise RuntimeError('no such device')\n"
+        "    def score(self, request, endpoints):\n"
+        "        return []\n"
+    )
+    file = tmp_path / "many.yaml"
+    file.write_text(
+        """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+colour: blue
+plugins:
+- {type: "many_mistakes:Fails"}
+- {type: load-aware-scorer, parameters: {treshold: 1}}
+- {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: nobody}}
+- {type: no-hit-lru-scorer, parameters: {prefixMatchInfoProducerName: load-aware-scorer}}
+- {type: disagg-profile-handler, parameters: {deciders: {prefill: decidr}}}
+schedulingProfiles:
+- {name: decode, plugins: [{pluginRef: load-aware-scorer}, {pluginRef: nobody}]}
+"""
+    )
+    assert run("epp", "check", str(file)) == 2
+    told = dict(line.removeprefix(f"{file}: ").split(": ", 1) for line in capsys.readouterr().err.splitlines())
+    assert told.pop("plugins[0]").endswith("cannot be made: RuntimeError: no such device")
+    assert "'nobody', which is no plugin" in told.pop("plugins[2]")
+    assert "'decidr', which is no plugin" in told.pop("plugins[4]")
+    assert "nobody" in told.pop("schedulingProfiles[0].plugins[1].pluginRef")
+    assert set(told) == {"colour", "plugins[1].parameters.treshold"}
+
+
 @pytest.mark.parametrize("text", [None, "a: ["], ids=["no such file", "not YAML"])
 def test_what_cannot_be_read_is_one_sentence(
     text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

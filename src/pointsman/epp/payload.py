@@ -4,6 +4,9 @@ msgspec checks the whole document and takes out the few members that matter; the
 refuses although Go's decoder would take it (text that is not UTF-8, lone surrogates, very deep nesting) goes through
 slower readers; what nobody takes is a 400 in the words of `jsonscan`. Types are lenient: a number where text belongs is
 no error of ours, it only gives no prompt; the model server will say what it thinks of it.
+
+Token ids in a member `tokens` beside the prompt are for us, from llm-d's coordinator: they are the prompt, nobody is
+asked for others, and the model server does not see them.
 """
 
 import json
@@ -14,7 +17,7 @@ import msgspec
 
 from pointsman.epp.ahead import Ahead
 from pointsman.epp.estimate import Estimates, Placeholders
-from pointsman.epp.jsonscan import NotJson, scan_members, splice_member, top_level_kind
+from pointsman.epp.jsonscan import NotJson, drop_member, scan_members, splice_member, top_level_kind
 from pointsman.epp.media import conversation_items, feature_items
 from pointsman.epp.prompts import completion_text, conversation_text, count_tokens, hash_chain, token_bytes
 from pointsman.epp.refusals import BadRequest
@@ -34,6 +37,7 @@ class _Members(msgspec.Struct, gc=False):
     system: Any = None
     text: Any = None
     token_ids: Any = None
+    tokens: Any = None
     input_ids: Any = None
     tools: msgspec.Raw = msgspec.Raw(b"")
     features: msgspec.Raw = msgspec.Raw(b"")
@@ -59,7 +63,7 @@ class Reading:
     Raises BadRequest when it is not a JSON object.
     """
 
-    __slots__ = ("_ahead", "_media", "_members", "_needs", "_said", "body", "model")
+    __slots__ = ("_ahead", "_given", "_media", "_members", "_needs", "_said", "body", "model")
 
     def __init__(
         self, body: Data, *, needs: Needs, ahead: Ahead | None = None, headers: Mapping[str, str] | None = None
@@ -74,6 +78,9 @@ class Reading:
             self._members = _decode(body, _read_members, _Members)
         few: _ModelOnly | _Members = self._members or _decode(body, _read_model, _ModelOnly)
         self.model = _str(few.model)
+        self._given = _given_tokens(self._members) if self.has_prompt else b""
+        if self._given:
+            self.body = drop_member(bytes(body), "tokens")
 
     @property
     def has_prompt(self) -> bool:
@@ -83,7 +90,9 @@ class Reading:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether the client sent tokens in the place of text."""
+        """Whether there are tokens in the place of text, or beside it."""
+        if self._given:
+            return True
         prompt = self._members.prompt if self._members is not None else None
         return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], int | list)
 
@@ -104,8 +113,9 @@ class Reading:
             return None
         text, multimodal = self._text()
         known = self._ahead.agrees(text) if self._ahead is not None else None
-        if rendered is not None:
-            text, known = rendered.tokens, None
+        tokens = self._given or (rendered.tokens if rendered is not None else b"")
+        if tokens:
+            text, known = tokens, None
         blocks = (
             hash_chain(
                 text,
@@ -119,7 +129,7 @@ class Reading:
             else ()
         )
         return Prompt(
-            tokens=count_tokens(text) + (0 if rendered is not None else self._media.uncounted),
+            tokens=count_tokens(text) + (0 if tokens else self._media.uncounted),
             block_tokens=needs.block_tokens,
             blocks=blocks,
             multimodal=multimodal,
@@ -187,6 +197,11 @@ def _text(members: _Members, media: Placeholders) -> tuple[bytes, bool]:
         if isinstance(ids, list):
             return token_bytes(ids), False
     return completion_text(members.text), False
+
+
+def _given_tokens(members: _Members | None) -> bytes:
+    given = members.tokens if members is not None else None
+    return token_bytes(given) if isinstance(given, list) else b""
 
 
 def _items(members: _Members) -> list[MediaItem]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pointsman.epp.jsonscan import NotJson, scan_members, splice_member, top_level_kind
+from pointsman.epp.jsonscan import NotJson, drop_member, scan_members, splice_member, top_level_kind
 
 EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "500"))
 
@@ -31,6 +31,16 @@ def test_fuzz_members_are_those_of_json_loads(document: dict[str, object], inden
     assert [json.loads(raw[m.start : m.stop].decode("utf-8", "surrogatepass")) for m in members] == list(
         document.values()
     )
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), JSON), max_size=6), st.sampled_from(["", " ", "\n\t"]))
+def test_fuzz_dropping_a_key_leaves_the_others(members: list[tuple[str, object]], space: str) -> None:
+    """Also where a key comes twice, first, last, or alone."""
+    written = [f"{space}{json.dumps(key)}{space}:{json.dumps(value)}{space}" for key, value in members]
+    raw = f"{space}{{{','.join(written)}{space}}}{space}".encode()
+    left = [pair for pair in json.loads(raw, object_pairs_hook=list) if pair[0] != "a"]
+    assert json.loads(drop_member(raw, "a"), object_pairs_hook=list) == left
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

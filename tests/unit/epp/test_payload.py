@@ -156,6 +156,32 @@ def test_the_model(body: bytes, model: str, needs: Needs) -> None:
     assert (reading.prompt() is None) == (needs is FEW)
 
 
+@pytest.mark.parametrize("asks", ['"prompt":"x y z"', '"messages":[{"role":"user","content":"x y z"}]'])
+def test_tokens_of_a_coordinator_are_the_prompt_and_are_not_passed_on(asks: str) -> None:
+    reading = Reading(f'{{"tokens": [1, 2, 3, 4, 5], "model":"m", {asks} }}'.encode(), needs=ALL)
+    assert reading.body == f'{{ "model":"m", {asks} }}'.encode()
+    assert reading.has_tokens
+    prompt, same = reading.prompt(), Reading(b'{"model":"m","prompt":[1,2,3,4,5]}', needs=ALL).prompt()
+    assert prompt is not None and same is not None
+    assert (prompt.tokens, list(prompt.blocks)) == (5, list(same.blocks))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","tokens":[1,2]}',
+        b'{"model":"m","prompt":"x","tokens":["a"]}',
+        b'{"model":"m","prompt":"x","tokens":[]}',
+        b'{"model":"m","prompt":"x","tokens":7}',
+        b'{"model":"m","prompt":"x","options":{"tokens":[1]}}',
+    ],
+)
+def test_what_are_no_tokens_of_a_prompt_is_passed_on(body: bytes) -> None:
+    reading = Reading(body, needs=ALL)
+    assert reading.body == body
+    assert not reading.has_tokens
+
+
 @pytest.mark.parametrize("needs", [ALL, FEW], ids=["all", "few"])
 @pytest.mark.parametrize(
     ("body", "words"),

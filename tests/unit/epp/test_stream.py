@@ -179,6 +179,13 @@ def test_a_policy_that_reads_the_body_is_asked_at_its_end() -> None:
     assert [end for _, end in chunks] == [False, False, True]
 
 
+def test_tokens_beside_a_prompt_are_not_passed_on() -> None:
+    talk = make(A, patient=True)
+    talk.headers()
+    replies = talk.body(b'{"model":"m","prompt":"one two","tokens":[5, 7]}', end=True)
+    assert streamed(replies[1:]) == [(b'{"model":"m","prompt":"one two"}', True)]
+
+
 def test_trailers_end_a_held_body() -> None:
     talk = make(A, patient=True)
     talk.headers()

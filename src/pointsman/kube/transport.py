@@ -27,7 +27,8 @@ class Transport(httpx2.AsyncBaseTransport):
 
     def __init__(self, *, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
-        self._idle: dict[tuple[str, int], list[_Connection]] = {}
+        self._idle: dict[tuple[str, int], deque[_Connection]] = {}  # the longest rested first
+        self._closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request and return the answer's head; the body follows as it is read."""
@@ -44,26 +45,29 @@ class Transport(httpx2.AsyncBaseTransport):
         return httpx2.Response(status, headers=headers, stream=body)
 
     async def aclose(self) -> None:
-        """Close what is idle; what is in use is closed by its user."""
-        idle, self._idle = self._idle, {}
-        for connection in (each for all_of_one in idle.values() for each in all_of_one):
+        """Close what is idle, and from now on what is given back."""
+        self._closed = True
+        for connection in (each for idle in self._idle.values() for each in idle):
             connection.close()
 
     def give_back(self, connection: "_Connection") -> None:
-        """Keep a connection whose answer was read, or close it."""
-        if connection.reusable:
-            connection.rested_at = asyncio.get_running_loop().time()
-            self._idle.setdefault(connection.origin, []).append(connection)
-        else:
+        """Keep a connection whose answer was read, or close it, and those that rested too long."""
+        if self._closed or not connection.reusable:
             connection.close()
+            return
+        connection.rested_at = now = asyncio.get_running_loop().time()
+        idle = self._idle.setdefault(connection.origin, deque())
+        idle.append(connection)
+        while now - idle[0].rested_at > _IDLE:
+            idle.popleft().close()
 
     async def _connection(self, url: httpx2.URL, *, within: float | None) -> "_Connection":
         secure = url.scheme == "https"
         origin = (url.host, url.port or (443 if secure else 80))
-        idle = self._idle.get(origin, [])
+        idle = self._idle.get(origin, ())
         loop = asyncio.get_running_loop()
         while idle:
-            connection = idle.pop()  # the one that rested least
+            connection = self._idle[origin].pop()  # the one that rested least
             if connection.reusable and loop.time() - connection.rested_at < _IDLE:
                 return connection
             connection.close()

@@ -228,6 +228,45 @@ async def test_connection_that_rested_long_is_not_trusted(stage: Stage, monkeypa
     assert stage.connections == 2
 
 
+async def test_connections_that_a_burst_left_go_when_nobody_needs_them(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = asyncio.Semaphore(0)
+
+    async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await stage.say(OK)(reader, writer)
+        finally:
+            left.release()
+
+    stage.script = counted
+    await asyncio.gather(*(stage.http.get("/") for _ in range(5)))
+    monkeypatch.setattr(transport, "_IDLE", 0.05)
+    await asyncio.sleep(0.1)
+    await stage.http.get("/")
+    async with asyncio.timeout(5):
+        for _ in range(5):
+            await left.acquire()
+    assert stage.connections == 6
+
+
+async def test_what_is_given_back_after_the_end_is_closed(stage: Stage) -> None:
+    left = asyncio.Event()
+
+    async def watched(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        await reader.read()
+        left.set()
+
+    stage.script = watched
+    async with stage.http.stream("GET", "/") as answer:
+        await stage.http.aclose()
+        assert await answer.aread() == b"ok"
+    async with asyncio.timeout(5):
+        await left.wait()
+
+
 async def test_certificates_are_checked(tmp_path: Path) -> None:
     for name, data in zip(("crt", "key"), self_signed(), strict=True):
         (tmp_path / name).write_bytes(data)

@@ -19,14 +19,14 @@ import httptools
 import httpx2
 
 _AHEAD = 1 << 20
-_IDLE = 60.0  # seconds after which a connection is not trusted any more; API servers keep them for 90 and more
 
 
 class Transport(httpx2.AsyncBaseTransport):
     """The connections to whatever servers are asked."""
 
-    def __init__(self, *, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None, idle: float = 60.0) -> None:
         self._tls = tls
+        self._trusted = idle  # seconds for which a connection may rest; API servers keep them for 90 and more
         self._idle: dict[tuple[str, int], deque[_Connection]] = {}  # the longest rested first
         self._closed = False
 
@@ -58,7 +58,7 @@ class Transport(httpx2.AsyncBaseTransport):
         connection.rested_at = now = asyncio.get_running_loop().time()
         idle = self._idle.setdefault(connection.origin, deque())
         idle.append(connection)
-        while now - idle[0].rested_at > _IDLE:
+        while now - idle[0].rested_at > self._trusted:
             idle.popleft().close()
 
     async def _connection(self, url: httpx2.URL, *, within: float | None) -> "_Connection":
@@ -68,7 +68,7 @@ class Transport(httpx2.AsyncBaseTransport):
         loop = asyncio.get_running_loop()
         while idle:
             connection = self._idle[origin].pop()  # the one that rested least
-            if connection.reusable and loop.time() - connection.rested_at < _IDLE:
+            if connection.reusable and loop.time() - connection.rested_at < self._trusted:
                 return connection
             connection.close()
         try:

@@ -200,7 +200,7 @@ def _is_news(conditions: Iterable[Condition], live: Object) -> bool:
     """Tell whether more than numbers differs from what the status says."""
     (ready,) = (found for found in conditions if found.type == "Ready")
     said = live.get("status", {})
-    known = {(one["type"], one["status"], one["reason"]) for one in said.get("conditions", [])}
+    known = {(one["type"], one["status"], one.get("reason")) for one in said.get("conditions", [])}
     seen = said.get("observedGeneration") == live["metadata"].get("generation", 0)
     return not seen or (ready.type, ready.status, ready.reason) not in known
 

@@ -10,7 +10,6 @@ import httpx2
 import pytest
 
 from pointsman.core.tls import self_signed
-from pointsman.kube import transport
 from pointsman.kube.transport import Transport
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -27,8 +26,8 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 class Stage:
     """A server that follows a script per connection, and a client of it."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
-        self.http = httpx2.AsyncClient(transport=Transport(tls=tls), timeout=5)
+    def __init__(self, tls: ssl.SSLContext | None, *, idle: float = 60.0) -> None:
+        self.http = httpx2.AsyncClient(transport=Transport(tls=tls, idle=idle), timeout=5)
         self.connections = 0
         self.requests: list[bytes] = []
         self.script: Script = self.say(OK)
@@ -58,8 +57,8 @@ class Stage:
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    made = Stage(None)
+async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    made = Stage(None, idle=getattr(request, "param", 60.0))
     server = await asyncio.start_server(made.follow, "127.0.0.1", 0)
     made.http.base_url = httpx2.URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with server, made.http:
@@ -221,16 +220,15 @@ async def test_answer_that_is_not_read_waits_at_the_server(stage: Stage) -> None
         assert sum([len(piece) async for piece in answer.aiter_bytes()]) == size
 
 
-async def test_connection_that_rested_long_is_not_trusted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stage", [0.0], indirect=True)
+async def test_connection_that_rested_long_is_not_trusted(stage: Stage) -> None:
     await stage.http.get("/")
-    monkeypatch.setattr(transport, "_IDLE", 0.0)
     await stage.http.get("/")
     assert stage.connections == 2
 
 
-async def test_connections_that_a_burst_left_go_when_nobody_needs_them(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("stage", [0.3], indirect=True)
+async def test_connections_that_a_burst_left_go_when_nobody_needs_them(stage: Stage) -> None:
     left = asyncio.Semaphore(0)
 
     async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -241,13 +239,12 @@ async def test_connections_that_a_burst_left_go_when_nobody_needs_them(
 
     stage.script = counted
     await asyncio.gather(*(stage.http.get("/") for _ in range(5)))
-    monkeypatch.setattr(transport, "_IDLE", 0.05)
-    await asyncio.sleep(0.1)
-    await stage.http.get("/")
+    for _ in range(6):  # by one of them, which never rests for long
+        await asyncio.sleep(0.1)
+        await stage.http.get("/")
     async with asyncio.timeout(5):
-        for _ in range(5):
+        for _ in range(4):
             await left.acquire()
-    assert stage.connections == 6
 
 
 async def test_what_is_given_back_after_the_end_is_closed(stage: Stage) -> None:

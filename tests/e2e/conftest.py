@@ -28,9 +28,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         image = os.environ.get("E2E_IMAGE", IMAGE)
         yield Cluster(Path(given), image=image, environment={**os.environ, "KUBECONFIG": given})
         return
-    missing = [name for name in ("apt-get", "go", "gcc", "unshare") if not shutil.which(name)]
+    missing = [name for name in ("apt-get", "go", "unshare") if not shutil.which(name)]
     if sys.platform != "linux" or os.geteuid() != 0 or missing:
-        needs = f"root on Debian or Ubuntu with Go and gcc{' (missing: ' + ', '.join(missing) + ')' if missing else ''}"
+        needs = f"root on Debian or Ubuntu with Go{' (missing: ' + ', '.join(missing) + ')' if missing else ''}"
         pytest.skip(f"tests/e2e needs {needs}, or E2E_KUBECONFIG and E2E_IMAGE for a cluster of yours")
     yield from _own_node(tmp_path_factory.mktemp("node"))
 

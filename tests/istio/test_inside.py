@@ -14,7 +14,7 @@ from tests.istio.conftest import INSIDE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-ENTER = 'ip link set lo up && ip route add local 10.244.0.0/16 dev lo && exec "$@"'
+PODS = "10.244.0.0/16"
 
 
 @pytest.fixture
@@ -35,7 +35,8 @@ def mesh() -> None:
 @pytest.mark.usefixtures("mesh")
 def test_inside_a_network_namespace() -> None:
     tests = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE / "inside")]
-    command = ["unshare", "--map-root-user", "--net", "sh", "-c", ENTER, "enter", *tests]
+    enter = [sys.executable, "-m", "tests.istio.enter", PODS]
+    command = ["unshare", "--map-root-user", "--net", *enter, *tests]
     run = subprocess.run(
         command, cwd=ROOT, env={**os.environ, INSIDE: "1"}, capture_output=True, text=True, timeout=600, check=False
     )

@@ -1,8 +1,9 @@
-"""A simulator as a process: signals, disconnects, many pods, TLS, curl, seeds."""
+"""A simulator as a process: signals, disconnects, many pods, TLS, seeds."""
 
 import asyncio
 import json
 import signal
+import socket
 import ssl
 import subprocess
 import time
@@ -13,6 +14,8 @@ import httpx
 import pytest
 from tests.ports import fresh_port, fresh_span
 from tests.sim.simulator import Simulator, Start
+
+from pointsman.core.tls import self_signed
 
 CHAT = {"model": "test-model", "messages": [{"role": "user", "content": "x"}]}
 
@@ -25,18 +28,19 @@ def wait_for(condition: object, *, seconds: float = 5.0) -> None:
         time.sleep(0.02)
 
 
-def test_curl_sees_the_stream_as_it_comes(start: Start) -> None:
+def test_a_client_that_asks_before_it_sends_sees_the_stream_as_it_comes(start: Start) -> None:
     simulator = start("--mode", "echo", "--time-to-first-token", "50ms", "--inter-token-latency", "20ms")
-    body = json.dumps({"model": "test-model", "prompt": "a b c", "stream": True})
-    shown = subprocess.run(
-        ["curl", "-sSN", "-i", f"{simulator.url}/v1/completions", "-d", body, "-H", "Expect: 100-continue"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=10,
-    ).stdout
+    body = json.dumps({"model": "test-model", "prompt": "a b c", "stream": True}).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", simulator.port), timeout=10) as peer:
+        peer.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode())
+        assert peer.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        peer.sendall(body)
+        parts = list(iter(lambda: peer.recv(65_536), b""))
+    shown = b"".join(parts).decode()
+    assert len(parts) > 1, "the tokens came in one piece"
     assert "HTTP/1.1 200 OK" in shown and "content-type: text/event-stream" in shown
-    assert shown.rstrip().endswith("data: [DONE]") and shown.count('"text":') == 4
+    assert "data: [DONE]" in shown and shown.count('"text":') == 4
 
 
 async def test_a_burst_of_a_thousand_shows_exact_gauges_and_a_ttft_with_the_queue(start: Start) -> None:
@@ -173,14 +177,12 @@ def test_tls_with_a_self_signed_certificate_and_with_files_that_change(start: St
     assert httpx.get(f"{simulator.url}/v1/models", verify=False).status_code == 200
     simulator.stop()
 
-    def write(name: str) -> None:
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-             "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-days", "2", "-subj",
-             f"/CN={name}"], check=True, capture_output=True,
-        )  # fmt: skip
+    def write() -> None:
+        certificate, key = self_signed()
+        (tmp_path / "key.pem").write_bytes(key)
+        (tmp_path / "cert.pem").write_bytes(certificate)
 
-    write("first")
+    write()
     simulator = Simulator(
         "--ssl-certfile", str(tmp_path / "cert.pem"), "--ssl-keyfile", str(tmp_path / "key.pem")
     ).wait_ready(scheme="https")
@@ -189,7 +191,7 @@ def test_tls_with_a_self_signed_certificate_and_with_files_that_change(start: St
         return ssl.get_server_certificate(("127.0.0.1", simulator.port))
 
     before = served()
-    write("second")
+    write()
     wait_for(lambda: served() != before)
     simulator.stop()
 

@@ -1,7 +1,9 @@
 """Build a Dockerfile without a daemon or a registry: Debian's buildah, unpacked, on a base made by debootstrap.
 
-`vfs` storage and chroot isolation need nothing but root. What pip is told on this machine (certificates, an index,
-local wheels) it is told in the build too, by files that are there only while RUN runs and that no layer keeps.
+`vfs` storage and chroot isolation need nothing but root. buildah runs where the unpacked packages lie over /usr: for
+RUN it starts itself again with an environment of its own, so a path to libraries in ours would not reach it. What pip
+is told on this machine (certificates, an index, local wheels) it is told in the build too, by files that are there
+only while RUN runs and that no layer keeps.
 """
 
 import os
@@ -10,6 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 BASE = "localhost/base:1"
+WITH_PACKAGES = (
+    "bash",
+    "-c",
+    'source "$0" && with_packages "$@"',
+    str(Path(__file__).parents[1] / "debian.sh"),
+)
 POLICY = '{"default": [{"type": "insecureAcceptAnything"}]}'
 
 
@@ -52,17 +60,15 @@ class Builder:
 
     def _buildah(self, *arguments: str) -> str:
         storage = [f"--root={self._directory / 'storage'}", f"--runroot={self._directory / 'run'}"]
-        libraries = ":".join(str(path) for path in sorted((self._root / "usr" / "lib").glob("*-linux-gnu")))
         environment = {
-            "PATH": f"{self._root / 'usr' / 'bin'}:{self._root / 'usr' / 'sbin'}:{os.environ['PATH']}",
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self._directory),
             "TMPDIR": str(self._directory),
-            "LD_LIBRARY_PATH": libraries,
             "STORAGE_DRIVER": "vfs",
             "BUILDAH_ISOLATION": "chroot",
             "CONTAINERS_REGISTRIES_CONF": str(self._directory / "registries.conf"),
         }
-        command = [str(self._root / "usr" / "bin" / "buildah"), *storage, *arguments]
+        command = [*WITH_PACKAGES, str(self._root), "buildah", *storage, *arguments]
         run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if run.returncode:
             raise RuntimeError(f"buildah {' '.join(arguments)}: {run.stderr.strip()[-2000:]}")

@@ -9,7 +9,7 @@ EDITABLE := $(PIP) install --no-deps --no-build-isolation --editable .
 # Envoy tests share the machine's cores; more workers than this only makes them wait for each other.
 WORKERS ?= 2
 
-.PHONY: help up demo test e2e lint bench fuzz install format lock manifests clean cluster-up cluster-image cluster-shell cluster-down
+.PHONY: help up demo test e2e lint bench fuzz docs install format lock manifests clean cluster-up cluster-image cluster-shell cluster-down
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ bench: $(VENV)/.dev  ## the figures of docs/performance.md
 
 fuzz: $(VENV)/.dev  ## the fuzz tests of `make test`, for longer; EXAMPLES=100000
 	@POINTSMAN_FUZZ_EXAMPLES=$(or $(EXAMPLES),100000) $(BIN)/python -m pytest -q -k fuzz --timeout 0 tests $(ARGS)
+
+docs: $(VENV)/.dev  ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "build/site/index.html"
 
 install: $(VENV)/.runtime  ## the environment in .venv, with .venv/bin/pointsman
 

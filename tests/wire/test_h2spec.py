@@ -1,36 +1,17 @@
 """The HTTP/2 conformance suite against the real process, in plaintext and over TLS."""
 
-import fcntl
-import hashlib
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.gotools import built
 from tests.wire.picker import running_picker
-
-MODULE = Path(__file__).parents[2] / "tools" / "h2spec"
 
 
 @pytest.fixture(scope="module")
 def h2spec() -> Path:
-    """Return h2spec, built once into the cache from the pinned Go modules."""
-    if shutil.which("go") is None:
-        pytest.skip("h2spec needs Go to be built: install Go 1.26 or newer")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pointsman"
-    key = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:12]
-    binary = cache / f"h2spec-{key}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "h2spec.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not binary.exists():
-            part = binary.with_suffix(".part")
-            command = ["go", "build", "-mod=readonly", "-o", str(part), "github.com/summerwind/h2spec/cmd/h2spec"]
-            subprocess.run(command, cwd=MODULE, check=True, timeout=300)
-            part.rename(binary)
-    return binary
+    return built("h2spec", package="github.com/summerwind/h2spec/cmd/h2spec")
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from pointsman.core.errors import PointsmanError, UserError, find_ours
 
@@ -19,16 +19,36 @@ app = App(
     help="llm-d inference scheduling: picker, simulator, and the stack around them.",
     version_flags=["--version"],
 )
-app.command("pointsman.cli.up:up", name="up")
-app.command("pointsman.cli.up:status", name="status")
-app.command("pointsman.cli.up:down", name="down")
-app.command("pointsman.cli.demo:demo", name="demo")
-app.command("pointsman.cli.epp:epp", name="epp")
-app.command("pointsman.cli.sim:sim", name="sim")
-app.command("pointsman.cli.replay:run", name="replay")
-app.command("pointsman.cli.operator:operator", name="operator")
-app.command("pointsman.cli.render:render", name="render")
-app.command("pointsman.cli.render:diff", name="diff")
+LOCAL = Group("On this machine", sort_key=1)
+SERVERS = Group("Servers", sort_key=2)
+CLUSTER = Group("On a cluster", sort_key=3)
+TOOLS = Group("Look closer", sort_key=4)
+
+# Where each command is, its group, and what `pointsman --help` says of it: kept here, so that help imports no command.
+_COMMANDS = (
+    (
+        "up",
+        "pointsman.cli.up:up",
+        LOCAL,
+        "Run Envoy, a picker and simulators; or what a SimulatorDeployment describes.",
+    ),
+    ("status", "pointsman.cli.up:status", LOCAL, "Show what runs, where, and how busy it is."),
+    ("down", "pointsman.cli.up:down", LOCAL, "Stop the stack."),
+    (
+        "demo",
+        "pointsman.cli.demo:demo",
+        LOCAL,
+        "Start a stack, send requests, compare each pick with who answered, stop.",
+    ),
+    ("epp", "pointsman.cli.epp:epp", SERVERS, "Run the endpoint picker that Envoy's ext_proc asks."),
+    ("sim", "pointsman.cli.sim:sim", SERVERS, "Run the vLLM simulator."),
+    ("operator", "pointsman.cli.operator:operator", SERVERS, "Run the Kubernetes operator."),
+    ("render", "pointsman.cli.render:render", CLUSTER, "Print the Kubernetes objects of a SimulatorDeployment."),
+    ("diff", "pointsman.cli.render:diff", CLUSTER, "Compare a SimulatorDeployment with what the cluster has."),
+    ("replay", "pointsman.cli.replay:run", TOOLS, "Decide recorded requests again under another configuration."),
+)
+for _name, _where, _group, _help in _COMMANDS:
+    app.command(_where, name=_name, group=_group, help=_help)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

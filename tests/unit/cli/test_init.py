@@ -1,8 +1,10 @@
 """Which command runs, as the command line and POINTSMAN_COMMAND say it together."""
 
+import re
+
 import pytest
 
-from pointsman.cli import last_of_each, main, with_command
+from pointsman.cli import app, last_of_each, main, with_command
 from pointsman.core.errors import UserError
 
 
@@ -67,3 +69,13 @@ def test_picker_takes_a_flag_twice_as_go_does(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().err
     assert "multiple times" not in said
     assert "none" in said
+
+
+def test_help_says_in_one_line_what_each_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    commands = [name for name in app if not name.startswith("-")]
+    rows = dict(re.findall(r"^│ (\w+) {2,}(\S.*?) *│$", shown, re.MULTILINE))
+    assert rows.keys() >= set(commands)
+    assert all(len(rows[name]) > 10 for name in commands)

@@ -1,7 +1,8 @@
 """Which API a request speaks, by its path.
 
 A configuration names the parsers that it wants, in order; among those the longest path suffix wins, and a parser
-without suffixes (`passthrough-parser`) takes what is left. What a JSON parser reads is the same for all of them
+without suffixes (`passthrough-parser`) takes what is left. Paths are compared in their one spelling (`paths`), so that
+none is served as one thing and read as another. What a JSON parser reads is the same for all of them
 (`payload`), because their members do not collide; they differ in what they claim. The gRPC parsers claim their methods
 and pass the messages on unread; as gRPC needs HTTP/2, they are of no use for a pool whose `appProtocol` is `http`.
 """
@@ -9,11 +10,14 @@ and pass the messages on unread; as gRPC needs HTTP/2, they are of no use for a 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pointsman.epp.paths import canonical
 from pointsman.epp.refusals import BadRequest
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
 H2C = "kubernetes.io/h2c"
+# Paths come from clients: so many are remembered, of such a length.
+_REMEMBERED, _SHORT = 1024, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +80,15 @@ def contradiction(names: Sequence[str], *, protocol: str) -> str:
 
 
 def path_of(headers: Mapping[str, str]) -> str:
-    """Return the path that a request came with, without its query."""
-    return next(filter(None, map(headers.get, _PATH_HEADERS)), _DEFAULT_PATH).partition("?")[0]
+    """Return the path that a request came with, in its one spelling.
+
+    Raises BadRequest when a slash is encoded in it.
+    """
+    return canonical(_target(headers))
+
+
+def _target(headers: Mapping[str, str]) -> str:
+    return next(filter(None, map(headers.get, _PATH_HEADERS)), _DEFAULT_PATH)
 
 
 class ParserChoice:
@@ -93,16 +104,17 @@ class ParserChoice:
     def choose(self, headers: Mapping[str, str]) -> Parser:
         """Return the parser for a request.
 
-        Raises BadRequest when none claims its path.
+        Raises BadRequest when none claims its path, or a slash is encoded in it.
         """
-        path = path_of(headers)
-        parser = self._known.get(path) or self._search(path)
-        if parser is None:
-            raise BadRequest(f"no parser claims the path {path}")
-        if len(self._known) < 1024:  # paths come from clients
-            self._known[path] = parser
-        return parser
+        target = _target(headers)
+        return self._known.get(target) or self._search(target)
 
-    def _search(self, path: str) -> Parser | None:
-        whole = "/" + path.strip("/")
-        return next((parser for suffix, parser in self._claims if whole.endswith("/" + suffix)), self._fallback)
+    def _search(self, target: str) -> Parser:
+        path = canonical(target)
+        claims = (parser for suffix, parser in self._claims if path.endswith("/" + suffix))
+        parser = next(claims, self._fallback)
+        if parser is None:
+            raise BadRequest(f"no parser claims the path {path[:_SHORT]}")
+        if len(self._known) < _REMEMBERED and len(target) <= _SHORT:
+            self._known[target] = parser
+        return parser

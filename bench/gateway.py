@@ -31,7 +31,7 @@ from pointsman.local.programs import picker_endpoints
 from pointsman.render.addresses import Address, socket_address
 from pointsman.render.clusters import endpoints
 from pointsman.render.envoy import bootstrap
-from pointsman.render.filters import router
+from pointsman.render.filters import EXT_PROC, router
 from pointsman.render.gateway import FailureMode, FilePool, Gateway
 from pointsman.render.listeners import listener, routes
 
@@ -217,8 +217,8 @@ def adapt(document: dict[str, Any], *, variant: Variant) -> dict[str, Any]:
         resources["clusters"] = [c for c in resources["clusters"] if c["name"] != "pickers"]
         del resources["clusters"][0]["load_balancing_policy"]
     elif not variant.shows_answer:
-        modes = manager["http_filters"][1]["typed_config"]["processing_mode"]
-        modes |= {"response_body_mode": "NONE", "response_trailer_mode": "SKIP"}
+        (asks,) = (each for each in manager["http_filters"] if each["name"] == EXT_PROC)
+        asks["typed_config"]["processing_mode"] |= {"response_body_mode": "NONE", "response_trailer_mode": "SKIP"}
     return document
 
 

@@ -13,8 +13,10 @@ from tests.envoy.commands import Run
 from tests.envoy.harness import Lab, Wishes
 
 from pointsman.local.envoy import find
+from pointsman.render.limits import Limits
 
 StartLab = Callable[..., Awaitable[Lab]]
+STRICT = Limits(headers_timeout=2, request_timeout=2, connection_idle_timeout=3, connections=300)
 
 
 @pytest.fixture(scope="session")
@@ -42,12 +44,22 @@ async def start_lab(envoy: Path, tmp_path: Path) -> AsyncIterator[StartLab]:
 def lab(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Return a stack that the tests of a module share: they may send what they like, and break nothing."""
     simulator = ("--max-model-len", "10000000", "--max-num-seqs", "256", "--inter-token-latency", "20ms")
-    shared = Lab(tmp_path_factory.mktemp("lab"), envoy=envoy, wishes=Wishes(simulator=simulator))
+    yield from _shared(Lab(tmp_path_factory.mktemp("lab"), envoy=envoy, wishes=Wishes(simulator=simulator)))
+
+
+@pytest.fixture(scope="module", params=["FailClose", "FailOpen"])
+def strict_lab(request: pytest.FixtureRequest, envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Return a stack that the tests of a module share, whose gateway has little patience, in each failure mode."""
+    wishes = Wishes(failure_mode=request.param, limits=STRICT, replicas=2, simulator=("--inter-token-latency", "20ms"))
+    yield from _shared(Lab(tmp_path_factory.mktemp("strict"), envoy=envoy, wishes=wishes))
+
+
+def _shared(lab: Lab) -> Iterator[Lab]:
     try:
-        asyncio.run(shared.start())
-        yield shared
+        asyncio.run(lab.start())
+        yield lab
     finally:
-        shared.close()
+        lab.close()
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from pointsman.render.clusters import endpoints
 from pointsman.render.envoy import bootstrap
 from pointsman.render.filters import EXT_PROC
 from pointsman.render.gateway import FailureMode, FilePool, Gateway, ServicePool
+from pointsman.render.limits import Limits
+from pointsman.render.paths import INFERENCE
 
 MODEL = "test/model"
 PATIENCE = 20.0
@@ -116,6 +118,8 @@ class Wishes:
     picker: tuple[str, ...] = ()
     ext_proc: Mapping[str, Any] = field(default_factory=dict)
     """What is different in the filter that asks the picker."""
+    limits: Limits = field(default_factory=Limits)
+    paths: tuple[str, ...] = INFERENCE
 
 
 class Lab:
@@ -240,6 +244,8 @@ class Lab:
             picker_tls=self.wishes.tls,
             failure_mode=self.wishes.failure_mode,
             pool=self._pool(),
+            limits=self.wishes.limits,
+            paths=self.wishes.paths,
         )
         config = self.folder / "envoy.json"
         replace(config, json.dumps(self._adapted(bootstrap(gateway))))

@@ -98,10 +98,12 @@ async def test_client_cannot_talk_its_way_around_the_picker(start_lab: StartLab)
     lab = await start_lab(failure_mode="FailOpen")
     await lab.picker_has(["pod-1"])
     lies = {"x-envoy-attempt-count": "2", "x-pointsman-unserved": "true"}
+    orders = {"x-envoy-retry-on": "5xx", "x-return-error": "500", "x-forwarded-for": "10.0.0.1"}
     async with httpx.AsyncClient(base_url=lab.url) as http:
-        for _ in range(8):
-            answer = await http.post("/v1/completions", json=completion(), headers=lies)
-            assert (answer.status_code, answer.headers["x-inference-pod"]) == (200, "pod-1")
+        for headers, status in ((lies, 200), (lies | orders, 500)):
+            for _ in range(8):
+                answer = await http.post("/v1/completions", json=completion(), headers=headers)
+                assert (answer.status_code, answer.headers["x-inference-pod"]) == (status, "pod-1")
 
 
 async def test_picker_restarts_behind_another_without_a_failed_request(start_lab: StartLab) -> None:

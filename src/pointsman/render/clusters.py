@@ -46,6 +46,11 @@ _KEEP_IDLE_CONNECTIONS = 4.0
 
 def model_servers(gateway: Gateway, *, fallback: Fallback) -> list[Document]:
     """Return the clusters by which requests reach model servers."""
+    limit = {"per_connection_buffer_limit_bytes": gateway.limits.buffer_bytes}
+    return [each | limit for each in _model_servers(gateway, fallback=fallback)]
+
+
+def _model_servers(gateway: Gateway, *, fallback: Fallback) -> list[Document]:
     if isinstance(gateway.pool, FilePool):
         return [_from_file(gateway.pool, fallback=fallback)]
     around = _from_service(gateway.pool)
@@ -92,11 +97,8 @@ def _picked() -> Document:
 
 
 def _model_server_cluster(name: str, *, requests_per_connection: int | None = None, **more: Any) -> Document:
-    options = protocol(
-        {"http_protocol_options": {}},
-        idle_timeout=_KEEP_IDLE_CONNECTIONS,
-        requests_per_connection=requests_per_connection,
-    )
+    limited = {"max_requests_per_connection": requests_per_connection} if requests_per_connection else {}
+    options = protocol({"http_protocol_options": {}}, idle_timeout=duration(_KEEP_IDLE_CONNECTIONS), **limited)
     return {
         "name": name,
         "connect_timeout": duration(2),
@@ -205,16 +207,9 @@ def _keepalive(gateway: Gateway) -> Document:
     }
 
 
-def protocol(
-    explicit: Document, *, idle_timeout: float | None = None, requests_per_connection: int | None = None
-) -> Document:
-    """Return the options that fix a cluster's HTTP version."""
+def protocol(explicit: Document, **common: Any) -> Document:
+    """Return the options that fix a cluster's HTTP version; `common` has those that every version knows."""
     options: Document = {"explicit_http_config": explicit}
-    common: Document = {}
-    if idle_timeout is not None:
-        common["idle_timeout"] = duration(idle_timeout)
-    if requests_per_connection:
-        common["max_requests_per_connection"] = requests_per_connection
     if common:
         options["common_http_protocol_options"] = common
     name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"

@@ -9,6 +9,7 @@ from typing import Any
 from pointsman.render import clusters, failopen, filters, listeners, ready
 from pointsman.render.addresses import socket_address
 from pointsman.render.gateway import Gateway
+from pointsman.render.types import typed
 
 Document = dict[str, Any]
 
@@ -22,20 +23,25 @@ def bootstrap(gateway: Gateway) -> Document:
         resources["clusters"].append(ready.cluster(gateway.admin))
     document = {
         "node": {"id": "pointsman", "cluster": "pointsman"},
-        "admin": {"address": socket_address(gateway.admin)},
+        # Who looks after Envoy gets in when clients have taken all the connections that they may have.
+        "admin": {"address": socket_address(gateway.admin), "ignore_global_conn_limit": True},
         "static_resources": resources,
+        "overload_manager": _connections(gateway.limits.connections),
     }
     return document | ({"bootstrap_extensions": [failopen.EXTENSION]} if two_tiers else {})
 
 
-def _fail_close(gateway: Gateway) -> Document:
-    public = listeners.listener(
-        gateway,
-        name="gateway",
-        where={"address": socket_address(gateway.listen)},
-        routes=listeners.routes("gateway", paths=[listeners.to_picked(gateway)]),
-        filters=filters.chain(gateway),
+def _connections(most: int) -> Document:
+    monitor = typed(
+        "extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+        max_active_downstream_connections=most,
     )
+    name = "envoy.resource_monitors.global_downstream_max_connections"
+    return {"resource_monitors": [{"name": name, "typed_config": monitor}]}
+
+
+def _fail_close(gateway: Gateway) -> Document:
+    public = listeners.public(gateway, route=listeners.to_picked(gateway), filters=filters.chain(gateway))
     # A pick that names nobody in the pool is refused: served by another endpoint, nobody would ever notice.
     pool = clusters.model_servers(gateway, fallback="refuse")
     pickers = [clusters.pickers(gateway)] if gateway.pickers else []
@@ -46,5 +52,5 @@ def _fail_open(gateway: Gateway) -> Document:
     pool = clusters.model_servers(gateway, fallback="round_robin")
     return {
         "listeners": [failopen.outer(gateway), failopen.inner(gateway)],
-        "clusters": [*pool, clusters.pickers(gateway), failopen.cluster()],
+        "clusters": [*pool, clusters.pickers(gateway), failopen.cluster(gateway)],
     }

@@ -15,7 +15,6 @@ only the inner tier can set the marker, and only the outer tier the attempt coun
 from typing import Any
 
 from pointsman.render import clusters, filters, listeners
-from pointsman.render.addresses import socket_address
 from pointsman.render.gateway import Gateway
 from pointsman.render.types import duration, typed
 
@@ -23,6 +22,10 @@ Document = dict[str, Any]
 
 INNER = "asks-the-picker"
 UNSERVED = "x-pointsman-unserved"
+# What one tier adds to a message's headers: the other must take whatever the first one took.
+_ADDED, _ADDED_KIB = 20, 8
+_MODEL_SERVER_HEADERS, _MODEL_SERVER_KIB = 100, 60  # Envoy's limits for their answers
+_KEEP_IDLE_CONNECTIONS = 60.0
 
 EXTENSION: Document = {
     "name": "envoy.bootstrap.internal_listener",
@@ -37,29 +40,22 @@ def outer(gateway: Gateway) -> Document:
         "num_retries": _asks(gateway),
         "retriable_headers": [{"name": UNSERVED, "present_match": True}],
     }
-    path = {
-        "match": {"prefix": "/"},
+    route = {
         "route": {"cluster": INNER, "timeout": "0s", "retry_policy": once_more},
         "request_body_buffer_limit": gateway.retry_buffer_bytes,
         "response_headers_to_remove": [UNSERVED],
     }
-    return listeners.listener(
-        gateway,
-        name="gateway",
-        where={"address": socket_address(gateway.listen)},
-        routes=listeners.routes("gateway", paths=[path], include_request_attempt_count=True),
-        filters=[filters.router()],
-    )
+    return listeners.public(gateway, route=route, filters=[filters.router()], include_request_attempt_count=True)
 
 
 def inner(gateway: Gateway) -> Document:
     """Return the listener inside Envoy that asks the picker on the first attempts and nobody on the last."""
+    limits = gateway.limits
     around = listeners.to_model_servers(
         gateway,
         match={
             "headers": [{"name": "x-envoy-attempt-count", "range_match": {"start": _asks(gateway) + 1, "end": 1 << 31}}]
         },
-        typed_per_filter_config={filters.EXT_PROC: typed("config.route.v3.FilterConfig", disabled=True)},
         response_headers_to_remove=[UNSERVED],
     )
     ask = listeners.to_picked(gateway, response_headers_to_remove=[UNSERVED])
@@ -69,12 +65,14 @@ def inner(gateway: Gateway) -> Document:
         where={"internal_listener": {}},
         routes=listeners.routes(INNER, paths=[around, ask]),
         filters=filters.chain(gateway),
+        max_request_headers_kb=limits.header_kib + _ADDED_KIB,
+        common_http_protocol_options={"max_headers_count": limits.header_count + _ADDED},
         generate_request_id=False,  # the outer tier made one
         local_reply_config={"mappers": [_mark_failures(gateway)]},
     )
 
 
-def cluster() -> Document:
+def cluster(gateway: Gateway) -> Document:
     """Return the cluster by which the outer tier reaches the inner one, without a socket."""
     address = {"envoy_internal_address": {"server_listener_name": INNER}}
     raw = {
@@ -86,7 +84,13 @@ def cluster() -> Document:
         "type": "STATIC",
         "connect_timeout": duration(2),
         "circuit_breakers": clusters.NO_BREAKERS,
-        "typed_extension_protocol_options": clusters.protocol({"http2_protocol_options": {}}),
+        "per_connection_buffer_limit_bytes": gateway.limits.buffer_bytes,
+        "typed_extension_protocol_options": clusters.protocol(
+            {"http2_protocol_options": {}},
+            idle_timeout=duration(_KEEP_IDLE_CONNECTIONS),
+            max_headers_count=_MODEL_SERVER_HEADERS + _ADDED,
+            max_response_headers_kb=_MODEL_SERVER_KIB + _ADDED_KIB,
+        ),
         "load_assignment": {
             "cluster_name": INNER,
             "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],

@@ -14,6 +14,9 @@ from pointsman.render.types import duration, typed
 Document = dict[str, Any]
 
 EXT_PROC = "envoy.filters.http.ext_proc"
+# A route is what asks, not the listener: Envoy's own answer to what is not HTTP has no route, and would wait for the
+# picker until its connection is closed.
+ASK: Document = {EXT_PROC: typed("extensions.filters.http.ext_proc.v3.ExtProcPerRoute", overrides={})}
 
 _FORGEABLE = (
     DESTINATION,  # the pick itself: obeyed by nobody here, but a model server or a later hop may believe it
@@ -41,7 +44,7 @@ _MODES: dict[FailureMode, Document] = {
 def chain(gateway: Gateway) -> list[Document]:
     """Return the filters of a listener in front of the model servers, in order."""
     ask = [ext_proc(gateway)] if gateway.pickers else []
-    return [forget_forged_headers(), *ask, router()]
+    return [*ask, router()]
 
 
 def forget_forged_headers() -> Document:
@@ -59,6 +62,7 @@ def ext_proc(gateway: Gateway) -> Document:
     """Return the filter that asks the picker."""
     return {
         "name": EXT_PROC,
+        "disabled": True,  # but for routes that say ASK
         "typed_config": typed(
             "extensions.filters.http.ext_proc.v3.ExternalProcessor",
             grpc_service={

@@ -8,10 +8,12 @@ Times are what a request may feel. A picker that hangs is noticed by HTTP/2 keep
 limits how long an answer may take: language models stream for minutes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pointsman.render.addresses import Address
+from pointsman.render.limits import Limits
+from pointsman.render.paths import INFERENCE
 
 FailureMode = Literal["FailClose", "FailOpen"]
 Algorithm = Literal["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM"]
@@ -64,7 +66,10 @@ class Gateway:
     keepalive_timeout: float = 3.0
     health_interval: float = 1.0
     health_timeout: float = 2.0
-    idle_timeout: float = 3600.0
+    limits: Limits = field(default_factory=Limits)
+    """What clients may cost."""
+    paths: tuple[str, ...] = INFERENCE
+    """What may be asked for, each with everything below it; `/` is everything."""
     retries: int = 3
     retry_buffer_bytes: int = 16 << 20
     """Bodies up to this size can be sent again to the next endpoint; larger ones are tried once."""

@@ -26,7 +26,12 @@ def listener(address: Address) -> Document:
         http_filters=[router()],
     )
     chain = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
-    return {"name": "ready", "address": socket_address(address), "filter_chains": [{"filters": chain}]}
+    return {
+        "name": "ready",
+        "address": socket_address(address),
+        "ignore_global_conn_limit": True,
+        "filter_chains": [{"filters": chain}],
+    }
 
 
 def cluster(admin: Address) -> Document:

@@ -22,6 +22,7 @@ for _module in (
     "load_balancing_policies.random.v3.random",
     "load_balancing_policies.round_robin.v3.round_robin",
     "load_balancing_policies.subset.v3.subset",
+    "resource_monitors.downstream_connections.v3.downstream_connections",
     "retry.host.previous_hosts.v3.previous_hosts",
     "transport_sockets.internal_upstream.v3.internal_upstream",
     "transport_sockets.raw_buffer.v3.raw_buffer",

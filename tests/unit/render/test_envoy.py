@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.render.bootstraps import is_bootstrap
 
+from pointsman.epp.parsers import DEFAULT, PARSERS
 from pointsman.render.addresses import Address
 from pointsman.render.envoy import bootstrap
 from pointsman.render.gateway import FailureMode, FilePool, Gateway
+from pointsman.render.limits import Limits
+from pointsman.render.paths import INFERENCE
 
 MODES: tuple[FailureMode, ...] = ("FailClose", "FailOpen")
 
@@ -94,24 +97,73 @@ def test_only_fail_open_serves_a_pick_that_names_nobody(mode: FailureMode, polic
     assert fallback["typed_extension_config"]["name"] == f"envoy.load_balancing_policies.{policy}"
 
 
+def routes(manager: dict[str, Any]) -> list[dict[str, Any]]:
+    return [route for host in manager["route_config"]["virtual_hosts"] for route in host["routes"]]
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_forged_headers_are_gone_before_the_picker_is_asked(mode: FailureMode) -> None:
-    chain = next(
-        m["http_filters"]
-        for m in managers(bootstrap(gateway(failure_mode=mode))).values()
-        if len(m["http_filters"]) > 1
-    )
-    assert [item["name"].rsplit(".", 1)[-1] for item in chain] == ["header_mutation", "ext_proc", "router"]
-    removed = [item["remove"] for item in chain[0]["typed_config"]["mutations"]["request_mutations"]]
+def test_forged_headers_are_gone_before_anybody_reads_them(mode: FailureMode) -> None:
+    first = managers(bootstrap(gateway(failure_mode=mode)))["gateway"]["http_filters"][0]
+    removed = [item["remove"] for item in first["typed_config"]["mutations"]["request_mutations"]]
     assert "x-gateway-destination-endpoint" in removed
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_routes_to_what_is_picked_ask_the_picker(mode: FailureMode) -> None:
+    """Not the listener: Envoy's own answers, which have no route, would wait for the picker."""
+    document = bootstrap(gateway(failure_mode=mode))
+    asking = [each for each in managers(document).values() if any(f.get("disabled") for f in each["http_filters"])]
+    assert len(asking) == 1
+    for route in routes(asking[0]):
+        around = "headers" in route["match"] or "direct_response" in route
+        assert ("envoy.filters.http.ext_proc" in route.get("typed_per_filter_config", {})) == (not around)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_route_cuts_a_long_answer_and_every_route_can_send_the_body_again(mode: FailureMode) -> None:
     document = bootstrap(gateway(failure_mode=mode, retry_buffer_bytes=123))
-    routes = [r for m in managers(document).values() for h in m["route_config"]["virtual_hosts"] for r in h["routes"]]
-    assert {route["route"]["timeout"] for route in routes} == {"0s"}
-    assert {route["request_body_buffer_limit"] for route in routes} == {123}
+    onwards = [route for m in managers(document).values() for route in routes(m) if "route" in route]
+    assert {route["route"]["timeout"] for route in onwards} == {"0s"}
+    assert {route["request_body_buffer_limit"] for route in onwards} == {123}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_clients_reach_the_paths_that_are_listed_and_no_other(mode: FailureMode) -> None:
+    *allowed, rest = routes(managers(bootstrap(gateway(failure_mode=mode, paths=("/v1/x", "/y/"))))["gateway"])
+    assert [route["match"] for route in allowed] == [
+        {"path_separated_prefix": "/v1/x"},
+        {"path_separated_prefix": "/y"},
+    ]
+    assert (rest["match"], rest["direct_response"]["status"]) == ({"prefix": "/"}, 404)
+    everything, _ = routes(managers(bootstrap(gateway(failure_mode=mode, paths=("/",))))["gateway"])
+    assert everything["match"] == {"prefix": "/"}
+
+
+def test_what_a_parser_reads_may_be_asked_for() -> None:
+    """The picker's default parsers and the gateway's default paths are two lists of one thing."""
+    suffixes = {suffix for name in DEFAULT for suffix in PARSERS[name].suffixes}
+    for suffix in suffixes:
+        assert any(
+            f"/{suffix}/".startswith(f"{path}/") or f"/v1/{suffix}/".startswith(f"{path}/") for path in INFERENCE
+        )
+
+
+def test_the_inner_tier_takes_whatever_the_outer_one_took() -> None:
+    found = managers(bootstrap(gateway(failure_mode="FailOpen")))
+    outer, inner = found["gateway"], found["asks-the-picker"]
+    assert inner["max_request_headers_kb"] > outer["max_request_headers_kb"]
+    counts = [each["common_http_protocol_options"]["max_headers_count"] for each in (inner, outer)]
+    assert counts[0] > counts[1]
+    assert "request_timeout" not in inner and "request_headers_timeout" not in inner
+
+
+def test_probes_and_the_admin_are_not_among_the_connections_that_are_limited() -> None:
+    document = bootstrap(gateway(ready=Address("127.0.0.1", 19001), limits=Limits(connections=7)))
+    (monitor,) = document["overload_manager"]["resource_monitors"]
+    assert monitor["typed_config"]["max_active_downstream_connections"] == 7
+    assert document["admin"]["ignore_global_conn_limit"]
+    exempt = {each["name"] for each in document["static_resources"]["listeners"] if "ignore_global_conn_limit" in each}
+    assert exempt == {"ready"}
 
 
 def test_hung_picker_is_bounded_by_keepalive_and_health() -> None:
@@ -133,12 +185,12 @@ def test_several_pickers_share_the_cluster_and_plaintext_has_no_transport_socket
 def test_second_attempt_goes_around_the_picker() -> None:
     document = bootstrap(gateway(failure_mode="FailOpen"))
     inner = managers(document)["asks-the-picker"]
-    around, ask = inner["route_config"]["virtual_hosts"][0]["routes"]
+    around, ask = routes(inner)
     assert around["match"]["headers"][0]["range_match"]["start"] == 2
-    assert around["typed_per_filter_config"]["envoy.filters.http.ext_proc"]["disabled"]
-    assert "typed_per_filter_config" not in ask
+    assert "typed_per_filter_config" not in around
+    assert "envoy.filters.http.ext_proc" in ask["typed_per_filter_config"]
     (mapper,) = inner["local_reply_config"]["mappers"]
     marker = mapper["headers_to_add"][0]["header"]["key"]
-    (outer_route,) = managers(document)["gateway"]["route_config"]["virtual_hosts"][0]["routes"]
+    outer_route, *_ = routes(managers(document)["gateway"])
     assert outer_route["route"]["retry_policy"]["retriable_headers"][0]["name"] == marker
     assert all(marker in route["response_headers_to_remove"] for route in (around, ask, outer_route))

@@ -73,7 +73,10 @@ def inner(gateway: Gateway) -> Document:
 
 
 def cluster(gateway: Gateway) -> Document:
-    """Return the cluster by which the outer tier reaches the inner one, without a socket."""
+    """Return the cluster by which the outer tier reaches the inner one, without a socket.
+
+    HTTP/1.1: a connection for each request under way, so that a client which hangs up ends its own and no other.
+    """
     address = {"envoy_internal_address": {"server_listener_name": INNER}}
     raw = {
         "name": "envoy.transport_sockets.raw_buffer",
@@ -86,7 +89,7 @@ def cluster(gateway: Gateway) -> Document:
         "circuit_breakers": clusters.NO_BREAKERS,
         "per_connection_buffer_limit_bytes": gateway.limits.buffer_bytes,
         "typed_extension_protocol_options": clusters.protocol(
-            {"http2_protocol_options": {}},
+            {"http_protocol_options": {}},
             idle_timeout=duration(_KEEP_IDLE_CONNECTIONS),
             max_headers_count=_MODEL_SERVER_HEADERS + _ADDED,
             max_response_headers_kb=_MODEL_SERVER_KIB + _ADDED_KIB,

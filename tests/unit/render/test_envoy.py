@@ -157,6 +157,13 @@ def test_the_inner_tier_takes_whatever_the_outer_one_took() -> None:
     assert "request_timeout" not in inner and "request_headers_timeout" not in inner
 
 
+def test_each_request_has_a_connection_of_its_own_between_the_tiers() -> None:
+    (options,) = cluster(bootstrap(gateway(failure_mode="FailOpen")), "asks-the-picker")[
+        "typed_extension_protocol_options"
+    ].values()
+    assert options["explicit_http_config"] == {"http_protocol_options": {}}
+
+
 def test_probes_and_the_admin_are_not_among_the_connections_that_are_limited() -> None:
     document = bootstrap(gateway(ready=Address("127.0.0.1", 19001), limits=Limits(connections=7)))
     (monitor,) = document["overload_manager"]["resource_monitors"]

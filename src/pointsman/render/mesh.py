@@ -3,7 +3,7 @@ API.
 
 Istio makes a Deployment and a Service of a Gateway, named after it and its class; replicas and image reach it by a
 ConfigMap of overlays. A route leads to the InferencePool when there is a picker and the definition, since only then
-does the mesh ask the picker; else to the Service.
+does the mesh ask the picker; else to the Service. It has the same paths as a gateway that is our own Envoy (`paths`).
 """
 
 from pointsman.api.simulator import GatewayInstance, LegacyGateway, LoadBalancing, ServiceConfig, SimulatorDeployment
@@ -12,12 +12,14 @@ from pointsman.render import objects
 from pointsman.render.facts import Facts
 from pointsman.render.names import COMPONENT, Names
 from pointsman.render.objects import Object
+from pointsman.render.paths import INFERENCE
 from pointsman.render.picker import POOL_GROUP
 from pointsman.render.proxy import IMAGES
 
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 # Telemetry of scheduler gateways is selected by this label, which no controller sets by itself.
 GATEWAY_LABEL = "app.kubernetes.io/gateway"
+_MATCHES = 8  # of one rule, in the oldest Gateway API that is served as v1
 _LABELS = {COMPONENT: "gateway", "component": "gateway"}
 
 
@@ -79,14 +81,15 @@ def _gateway(name: str, *, port: int, class_name: str, names: Names, infrastruct
 
 def _route(resource: SimulatorDeployment, name: str, *, names: Names, facts: Facts) -> Object:
     rule = {
-        "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
         "backendRefs": [_backend(resource, names=names, facts=facts)],
         "timeouts": {"request": "0s"},  # an answer may stream for as long as it likes
     }
+    matches = [{"path": {"type": "PathPrefix", "value": path}} for path in INFERENCE]
+    rules = [{"matches": matches[n : n + _MATCHES], **rule} for n in range(0, len(matches), _MATCHES)]
     parent = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}
     return {
         **objects.head("HTTPRoute", name, names=names, labels=_LABELS, api=GATEWAY_API),
-        "spec": {"parentRefs": [parent], "rules": [rule]},
+        "spec": {"parentRefs": [parent], "rules": rules},
     }
 
 

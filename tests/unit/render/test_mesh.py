@@ -7,6 +7,7 @@ import yaml
 from tests.unit.render.stacks import ALGORITHMS, ISTIO, ISTIO_ONLY, MESH, ON, find, named, of_kind, rendered
 
 from pointsman.render.facts import Facts
+from pointsman.render.paths import INFERENCE
 
 GATEWAY = "infra-sim-inference-gateway"
 
@@ -74,16 +75,24 @@ def test_pods_that_istio_makes_have_the_labels_that_people_read_logs_by() -> Non
 def test_a_route_leads_to_the_pool_if_a_picker_has_one(
     facts: Facts, spec: dict[str, Any], backend: tuple[str, str], gateway: dict[str, Any]
 ) -> None:
-    (rule,) = find(rendered(facts, **spec, **gateway).objects, "HTTPRoute")["spec"]["rules"]
-    (only,) = rule["backendRefs"]
-    assert (only["kind"], only["name"]) == backend
-    assert rule["timeouts"] == {"request": "0s"}
+    for rule in find(rendered(facts, **spec, **gateway).objects, "HTTPRoute")["spec"]["rules"]:
+        (only,) = rule["backendRefs"]
+        assert (only["kind"], only["name"]) == backend
+        assert rule["timeouts"] == {"request": "0s"}
+
+
+def test_a_route_has_the_paths_that_clients_may_ask_for() -> None:
+    rules = find(rendered(MESH, **ISTIO_ONLY).objects, "HTTPRoute")["spec"]["rules"]
+    assert all(len(rule["matches"]) <= 8 for rule in rules), "the first Gateway API that is v1 takes no more"
+    matches = [match["path"] for rule in rules for match in rule["matches"]]
+    assert [match["value"] for match in matches] == list(INFERENCE)
+    assert {match["type"] for match in matches} == {"PathPrefix"}  # by segments, says the Gateway API
 
 
 def test_a_service_backend_has_the_services_port() -> None:
     objects = rendered(ISTIO, service={"port": 80}, decode=ON | {"port": 8300}, **ISTIO_ONLY).objects
-    ((backend,),) = (rule["backendRefs"] for rule in find(objects, "HTTPRoute")["spec"]["rules"])
-    assert backend["port"] == 80
+    for rule in find(objects, "HTTPRoute")["spec"]["rules"]:
+        assert [backend["port"] for backend in rule["backendRefs"]] == [80]
 
 
 def test_the_old_block_has_its_own_class_and_name() -> None:

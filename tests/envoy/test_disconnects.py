@@ -15,11 +15,11 @@ from tests.envoy.harness import MODEL, Lab
 from tests.envoy.load import completion
 
 ABORTS = 1500
-AT_ONCE = 15
+AT_ONCE = 10
 STREAMS = 10
-SLOW = ("--time-to-first-token", "200ms", "--inter-token-latency", "20ms", "--max-num-seqs", "1024")
+SLOW = ("--inter-token-latency", "50ms", "--max-num-seqs", "1024")
 _LINGER = struct.pack("ii", 1, 0)
-_BODY = b'{"model": "%s", "prompt": "gone", "max_tokens": 50, "stream": true}' % MODEL.encode()
+_BODY = b'{"model": "%s", "prompt": "gone", "max_tokens": 100, "ignore_eos": true}' % MODEL.encode()
 _REQUEST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(_BODY) + _BODY
 
 
@@ -46,7 +46,7 @@ async def _stream(http: httpx.AsyncClient, *, begun: asyncio.Semaphore, over: as
     """Read one answer after another until it is over, and count those that were cut."""
     cut = 0
     while not over.is_set():
-        body = completion(tokens=150, stream=True) | {"ignore_eos": True}
+        body = completion(tokens=60, stream=True) | {"ignore_eos": True}
         try:
             async with http.stream("POST", "/v1/completions", json=body) as answer:
                 begun.release()
@@ -69,7 +69,7 @@ async def test_answers_under_way_survive_thousands_of_clients_that_hang_up(start
         for _ in streams:
             await begun.acquire()
         try:
-            async with watched(send, calm=20):
+            async with watched(send, clients=4, calm=30):
                 await _many_hang_up(lab)
         finally:
             over.set()

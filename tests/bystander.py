@@ -19,7 +19,7 @@ import httpx
 Send = Callable[[], Awaitable[None]]
 """One exchange; it raises when the bystander was not served as it should be."""
 
-NOISE = 0.1
+NOISE = 0.2
 FACTOR = 3
 PATIENCE = 30.0
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from cyclopts import App, CycloptsError, Group
 
+from pointsman.core import faults
 from pointsman.core.errors import PointsmanError, UserError, find_ours
 
 app = App(
@@ -108,10 +109,17 @@ def _run(argv: list[str]) -> int:
     except (PointsmanError, BaseExceptionGroup) as error:
         ours = find_ours(error)
         if ours is None:
-            raise
+            return _internal(error)
         _complain(str(ours))
         return ours.exit_code
+    except Exception as error:  # the last place where it can be told; the log of a server is where this goes
+        return _internal(error)
     return result if isinstance(result, int) else 0
+
+
+def _internal(error: BaseException) -> int:
+    _complain(f"internal error: {faults.sentence(error)}")
+    return 1
 
 
 def _complain(sentence: str) -> None:

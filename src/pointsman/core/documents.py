@@ -1,10 +1,16 @@
-"""YAML in and out, with libyaml when it is there. Bad syntax is a UserError that names file, line and column."""
+"""YAML in and out, with libyaml when it is there. Bad syntax is a UserError that names file, line and column.
+
+libyaml calls itself for each level (at some ten thousand the process would be gone), a number may be written in base 60
+(which takes the square of its length), and a list that stands in many places by reference may mean more than fits
+anywhere. So depth, digits and what is meant by references are bounded.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
 
 try:
     from yaml import CSafeDumper as _Dumper
@@ -15,6 +21,10 @@ except ImportError:  # pragma: no cover - PyYAML without libyaml
 
 from pointsman.core.errors import UserError
 
+_DEEPEST = 200
+_MOST_DIGITS = 40
+_MOST_MEANT = 1_000_000
+
 
 def parse_yaml(text: str | bytes, *, name: str) -> Any:
     """Return the one document in the text.
@@ -22,14 +32,19 @@ def parse_yaml(text: str | bytes, *, name: str) -> Any:
     Raises UserError naming `name`, line and column when it is not YAML.
     """
     try:
-        return yaml.load(text, Loader=_Loader)
+        text = text.encode() if isinstance(text, str) else text
+        _refuse_depth(text, name=name)
+        found = yaml.load(text, Loader=_Bounded)  # noqa: S506 - a safe loader, with bounds
+        if b"*" in text:
+            _refuse_bomb(found, name=name)
+        return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         # Elsewhere the context is the parser's view; here it is the half of the sentence that says what is wrong.
         context = f"{error.context}, " if isinstance(error, ComposerError) and error.context else ""
         raise UserError(f"{where}: not valid YAML: {context}{error.problem or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise UserError(f"{name}: not valid YAML: {error}") from None
 
 
@@ -45,6 +60,48 @@ def to_yaml(document: Any) -> str:
     """Return the document as YAML, keys in the order given, everything written out where it stands."""
     text: str = yaml.dump(document, Dumper=_WrittenOut, sort_keys=False, width=110, allow_unicode=True)
     return text
+
+
+class _Bounded(_Loader):
+    """Reads no number that is longer than one can be meant to be."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return a whole number."""
+        if len(node.value) > _MOST_DIGITS:
+            raise ConstructorError(None, None, "a number of so many digits: write a smaller one", node.start_mark)
+        return super().construct_yaml_int(node)
+
+
+_Bounded.add_constructor("tag:yaml.org,2002:int", _Bounded.construct_yaml_int)
+
+
+def _refuse_depth(text: bytes, *, name: str) -> None:
+    """Raise UserError when things are nested too deep. Events are read one by one, without recursion."""
+    longest = max(map(len, text.split(b"\n")))
+    if text.count(b"[") + text.count(b"{") + 2 * longest < _DEEPEST:  # each level takes a bracket, or a column
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise UserError(f"{name}: more than {_DEEPEST} levels deep: nothing that we read is")
+
+
+def _refuse_bomb(document: Any, *, name: str) -> None:
+    """Raise UserError when references make the document mean too much, or itself."""
+    weights: dict[int, int] = {}
+
+    def weigh(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+        if inner is None:
+            return 1
+        if id(value) not in weights:
+            weights[id(value)] = _MOST_MEANT  # until it is known: who is within himself has no end
+            weights[id(value)] = 1 + sum(weigh(each) for each in inner)
+        return weights[id(value)]
+
+    if weigh(document) > _MOST_MEANT:
+        raise UserError(f"{name}: its references (*) stand for too much: write out what is meant")
 
 
 class _WrittenOut(_Dumper):

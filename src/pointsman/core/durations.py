@@ -1,5 +1,6 @@
 """Go's duration strings (`1h30m`, `1.5s`, `250us`), which every flag and file of llm-d uses, as seconds."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from cyclopts import Parameter, Token
 from pointsman.core.errors import UserError
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
@@ -24,7 +25,10 @@ def parse_duration(text: str) -> float:
     parts = _PART.findall(body)
     if not parts or "".join(number + unit for number, unit in parts) != body:
         raise UserError(f"{text!r} is not a duration: write a number with a unit, such as 30s, 1.5s or 250ms")
-    return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not math.isfinite(seconds):
+        raise UserError("a duration of so many digits is longer than anything lasts: write less")
+    return sign * seconds
 
 
 def format_duration(seconds: float) -> str:

@@ -12,6 +12,11 @@ import asyncio
 import ctypes
 import gc
 from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pointsman.core.logs import get_logger
+
+log = get_logger(__name__)
 
 # Names and numbers of glibc's malloc.h; where there is no such function, memory is as it is.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -25,7 +30,14 @@ def serve(main: Coroutine[object, object, None]) -> None:
     gc.set_threshold(20_000, 20, 20)
     _keep_memory()
     with asyncio.Runner(loop_factory=new_loop()) as runner:
+        runner.get_loop().set_exception_handler(_report)
         runner.run(main)
+
+
+def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what nobody waited for. The loop's own words may quote what a callback was given."""
+    error = context.get("exception")
+    log.error("loop: a callback failed", exc_info=error, **({} if error else {"what": context.get("message")}))
 
 
 def _keep_memory() -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from watchfiles import awatch
 
+from pointsman.core.files import read_regular
+
+_MOST_BYTES = 64 << 20
 Contents = tuple[bytes | None, ...]
 """One entry per file; None where it cannot be read."""
 
@@ -35,6 +38,6 @@ def read_all(paths: Sequence[Path]) -> Contents:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_regular(path, most=_MOST_BYTES)
     except OSError:
         return None

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from pointsman.core.http import Request, Response
+from pointsman.core.logs import cut
+from pointsman.core.numbers import SAFE, whole
 from pointsman.epp.build import Made
 from pointsman.epp.config_follow import ConfigFollower
 from pointsman.epp.director import Director
@@ -113,9 +115,10 @@ class Admin:
     def _decisions(self, request: Request) -> Response:
         query = parse_qs(request.query.decode("ascii", "replace"))
         wanted, last = query.get("id", [""])[0], query.get("last", [""])[0]
-        if last and not last.isdecimal():
-            return Response(400, f"last={last} is not a number of decisions\n".encode(), _TEXT)
-        found = self._director.records.find(wanted, last=int(last) if last else None)
+        most = whole(last, most=SAFE) if last else None
+        if last and most is None:
+            return Response(400, f"last={cut(last, most=50)} is not a number of decisions\n".encode(), _TEXT)
+        found = self._director.records.find(wanted, last=most)
         return _json({"decisions": [record.to_json() for record in found]})
 
 

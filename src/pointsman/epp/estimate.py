@@ -16,6 +16,8 @@ from typing import Literal
 import msgspec
 from xxhash import xxh64_hexdigest
 
+from pointsman.core.numbers import real, whole
+
 _MOST_TEXT = 131_072
 _LEAST_TEXT = 4  # what a hash takes
 _TOKEN_CHARACTERS = 4
@@ -86,19 +88,16 @@ class VideoHints(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, headers: Mapping[str, str]) -> "VideoHints":
         """Return what headers say; what makes no sense says nothing."""
         width, _, height = headers.get("x-llm-d-video-resolution", "").lower().partition("x")
-        known = width.isdecimal() and height.isdecimal() and len(width) + len(height) < 12
+        across, down = whole(width, most=99_999), whole(height, most=99_999)
         return cls(
             fps=_positive(headers.get("x-llm-d-video-fps", "")),
             seconds=_positive(headers.get("x-llm-d-video-duration-seconds", "")),
-            size=(int(width), int(height)) if known else None,
+            size=(across, down) if across is not None and down is not None else None,
         )
 
 
 def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        return 0.0
+    value = real(text) or 0.0
     return value if 0 < value < 1e6 else 0.0
 
 

@@ -47,8 +47,7 @@ class Meter:
         """Count a failure, and log it the first, second, fourth … time."""
         self.errors += 1
         if self.errors & (self.errors - 1) == 0:
-            reason = f"{type(error).__name__}: {error}"
-            log.warning("plugin failed", plugin=self.name, point=self.point, errors=self.errors, reason=reason)
+            log.warning("plugin failed", plugin=self.name, point=self.point, errors=self.errors, exc_info=error)
 
 
 class Meters:

@@ -7,6 +7,7 @@ size, so a recording that someone forgot cannot fill a disk. Writing is synchron
 
 import contextlib
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from pointsman.core.errors import UserError
+from pointsman.core.files import open_private
 from pointsman.core.logs import get_logger
 from pointsman.epp.plugins.api import Picked
 from pointsman.epp.records import Record
@@ -24,7 +26,8 @@ from pointsman.epp.view import EndpointView
 log = get_logger(__name__)
 
 VERSION = 1
-_SECRET = frozenset(("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"))
+_SECRET = re.compile("auth|cookie|key|secret|password|credential|(?<!session-)token")
+"""What makes a header's name one of a secret. A session's token is none: it says where a conversation is served."""
 _HIDDEN = "(not recorded)"
 
 
@@ -88,7 +91,8 @@ def to_line(record: Record, *, at: float) -> Line:
         id=readable(request.id),
         at=at,
         headers={
-            readable(name): _HIDDEN if name in _SECRET else readable(value) for name, value in request.headers.items()
+            readable(name): _HIDDEN if _SECRET.search(name) else readable(value)
+            for name, value in request.headers.items()
         },
         has_body=request.has_body,
         size=request.size,
@@ -130,7 +134,7 @@ class Recorder:
 
     def _open(self) -> io.FileIO:
         try:
-            return self._path.open("ab", buffering=0)
+            return open_private(self._path)
         except OSError as error:
             raise UserError(f"--record {self._path}: cannot be written: {error.strerror}") from None
 

@@ -3,7 +3,9 @@
 The fast path of a body is msgspec (`payload`); this is for the rest: splicing a model name without touching any other
 byte, bodies nested deeper than a recursive parser goes, and telling a client what is wrong in the words that llm-d's
 users know (the messages are those of Go's decoder, which clients and dashboards match on). One pass, no recursion; the
-work is done by compiled expressions, so a long prompt is one step.
+work is done by compiled expressions: a long prompt is one step, and so is a long list of numbers, texts, or small
+objects. A step costs some microseconds, so there may only be so many: they are about as many as there are containers
+within containers, which a conversation has few of.
 """
 
 import json
@@ -12,13 +14,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_WS = rb"[ \t\r\n]*+"
+_INSIDE = rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'
+_SCALAR = rb'(?:"%b"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)' % _INSIDE
+_PAIR = rb'"%b"%b:%b' % (_INSIDE, _WS, _WS)
+_ITEMS = rb"\[%b(?:%b%b(?:,%b%b%b)*+)?+\]" % (_WS, _SCALAR, _WS, _WS, _SCALAR, _WS)
+_PAIRS = rb"\{%b(?:%b%b%b(?:,%b%b%b%b)*+)?+\}" % (_WS, _PAIR, _SCALAR, _WS, _WS, _PAIR, _SCALAR, _WS)
+_FLAT = rb"(?:%b|%b|%b)%b,%b" % (_SCALAR, _ITEMS, _PAIRS, _WS, _WS)  # nothing deeper within it, and something after it
+_STRING = re.compile(_INSIDE)
+_ELEMENTS = re.compile(rb"(?:%b)*+" % _FLAT)
+_MEMBERS = re.compile(rb"(?:%b%b)*+" % (_PAIR, _FLAT))
 _LITERALS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 _HEX = frozenset(b"0123456789abcdefABCDEF")
-_ESCAPES = frozenset(b'bfnrt\\/"')
 _DIGITS = frozenset(b"0123456789")
 _MAX_DEPTH = 10_000
+_MAX_STEPS = 50_000
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b"{}[]"
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS = b'"\\,:-'
 
@@ -98,7 +109,12 @@ def _next(data: bytes, at: int) -> int:
 
 
 def _skip(data: bytes, at: int) -> int:
-    found = _SPACE.match(data, at)
+    return _match(_SPACE, data, at)
+
+
+def _match(pattern: "re.Pattern[bytes]", data: bytes, at: int) -> int:
+    """Return where the longest match of a pattern that matches anything, if only nothing, ends."""
+    found = pattern.match(data, at)
     assert found is not None
     return found.end()
 
@@ -107,12 +123,13 @@ def _value(data: bytes, at: int, members: list[MemberSpan]) -> int:
     """Check the value that begins here and all within it; note the members of the outermost object."""
     stack: list[int] = []  # the open brackets
     key, key_start = "", 0
-    while True:
+    for _ in range(_MAX_STEPS):
         at, opened = _begin(data, at, stack)
         if opened == _OPEN_OBJECT:
             key, at, key_start = _key(data, at, stack, key, key_start)
             continue
         if opened == _OPEN_ARRAY:
+            at = _match(_ELEMENTS, data, at)
             continue
         # A value has ended: close what it closes.
         while stack:
@@ -124,11 +141,9 @@ def _value(data: bytes, at: int, members: list[MemberSpan]) -> int:
             if sign == _COMMA:
                 at = _skip(data, at + 1)
                 if inside == _OPEN_OBJECT:
-                    if data[at] != _QUOTE:
-                        raise NotJson(
-                            f"invalid character {_quote(data[at])} looking for beginning of object key string"
-                        )
                     key, at, key_start = _key(data, at, stack, key, key_start)
+                else:
+                    at = _match(_ELEMENTS, data, at)
                 break
             if sign != (_CLOSE_OBJECT if inside == _OPEN_OBJECT else _CLOSE_ARRAY):
                 where = "after object key:value pair" if inside == _OPEN_OBJECT else "after array element"
@@ -137,6 +152,7 @@ def _value(data: bytes, at: int, members: list[MemberSpan]) -> int:
             at += 1
         else:
             return at
+    raise NotJson(f"more than {_MAX_STEPS} values within values")
 
 
 def _begin(data: bytes, at: int, stack: list[int]) -> tuple[int, int]:
@@ -149,8 +165,6 @@ def _begin(data: bytes, at: int, stack: list[int]) -> tuple[int, int]:
             raise NotJson("exceeded max depth")
         if data[after] == closing:
             return after + 1, 0
-        if sign == _OPEN_OBJECT and data[after] != _QUOTE:
-            raise NotJson(f"invalid character {_quote(data[after])} looking for beginning of object key string")
         stack.append(sign)
         return after, sign
     if sign == _QUOTE:
@@ -169,6 +183,10 @@ def _begin(data: bytes, at: int, stack: list[int]) -> tuple[int, int]:
 
 def _key(data: bytes, at: int, stack: list[int], key: str, start: int) -> tuple[str, int, int]:
     """Step over a key and its colon; return the outermost object's current key, where its value begins, and that."""
+    if len(stack) > 1:
+        at = _match(_MEMBERS, data, at)
+    if data[at] != _QUOTE:
+        raise NotJson(f"invalid character {_quote(data[at])} looking for beginning of object key string")
     stop = _string(data, at)
     after = _skip(data, stop)
     if data[after] != _COLON:
@@ -181,27 +199,17 @@ def _key(data: bytes, at: int, stack: list[int], key: str, start: int) -> tuple[
 
 def _string(data: bytes, at: int) -> int:
     """Return the position after the string that begins here."""
-    at += 1
-    while True:
-        found = _PLAIN.match(data, at)
-        assert found is not None
-        at = found.end()
-        sign = data[at]
-        if sign == _QUOTE:
-            return at + 1
-        if sign != _BACKSLASH:
-            raise NotJson(f"invalid character {_quote(sign)} in string literal")
-        escape = _next(data, at + 1)
-        if escape == ord("u"):
-            for digit in range(at + 2, at + 6):
-                if _next(data, digit) not in _HEX:
-                    wrong = _quote(_next(data, digit))
-                    raise NotJson(f"invalid character {wrong} in \\u hexadecimal character escape")
-            at += 6
-        elif escape in _ESCAPES:
-            at += 2
-        else:
-            raise NotJson(f"invalid character {_quote(escape)} in string escape code")
+    at = _match(_STRING, data, at + 1)
+    sign = data[at]
+    if sign == _QUOTE:
+        return at + 1
+    if sign != _BACKSLASH:
+        raise NotJson(f"invalid character {_quote(sign)} in string literal")
+    escape = _next(data, at + 1)
+    if escape != ord("u"):
+        raise NotJson(f"invalid character {_quote(escape)} in string escape code")
+    wrong = next(digit for digit in range(at + 2, at + 6) if _next(data, digit) not in _HEX)
+    raise NotJson(f"invalid character {_quote(_next(data, wrong))} in \\u hexadecimal character escape")
 
 
 def _number(data: bytes, at: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh64_intdigest
 
+from pointsman.core.numbers import is_count
 from pointsman.epp.request import MediaItem
 
 KINDS = frozenset(("image_url", "video_url", "audio_url", "input_audio", "image", "input_image", "video", "audio"))
@@ -74,7 +75,7 @@ def identity_of(block: Mapping[str, Any], kind: str) -> str:
 def _length(places: Any, at: int) -> int:
     place = places[at] if isinstance(places, list) and at < len(places) else None
     length = place.get("length") if isinstance(place, dict) else None
-    return length if isinstance(length, int) and length > 0 else 1
+    return length if is_count(length) and length > 0 else 1
 
 
 def _once(found: Iterable[tuple[str, int]]) -> list[MediaItem]:

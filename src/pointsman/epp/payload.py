@@ -1,9 +1,10 @@
 """A request's body, read once and only as far as someone needs it.
 
 msgspec checks the whole document and takes out the few members that matter; the rest is skipped, not built. What it
-refuses although Go's decoder would take it (text that is not UTF-8, lone surrogates, very deep nesting) goes through
-slower readers; what nobody takes is a 400 in the words of `jsonscan`. Types are lenient: a number where text belongs is
-no error of ours, it only gives no prompt; the model server will say what it thinks of it.
+refuses although Go's decoder would take it (text that is not UTF-8, lone surrogates, very deep nesting, numbers that
+nothing can hold) goes through slower readers; what nobody takes is a 400 in the words of `jsonscan`. Types are lenient:
+a number where text belongs is no error of ours, it only gives no prompt, and a limit that is no count is none; the
+model server will say what it thinks of it.
 
 Token ids in a member `tokens` beside the prompt are for us, from llm-d's coordinator: they are the prompt, nobody is
 asked for others, and the model server does not see them.
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from pointsman.core.numbers import bounded_int, is_count
 from pointsman.epp.ahead import Ahead
 from pointsman.epp.estimate import Estimates, Placeholders
 from pointsman.epp.jsonscan import NotJson, drop_member, scan_members, splice_member, top_level_kind
@@ -162,7 +164,7 @@ def _decode_slowly(body: bytes, kind: type[Any]) -> Any:
         if member.key in kind.__struct_fields__ and member.key not in _RAW:
             text = body[member.start : member.stop].decode("utf-8", "replace")
             try:
-                value = json.loads(text)
+                value = json.loads(text, parse_int=bounded_int)
             except RecursionError:
                 continue  # deeper than any prompt: nothing that we could read
             found[member.key] = _whole(value) if isinstance(value, str) else value
@@ -225,7 +227,7 @@ def _most_output(members: _Members) -> int | None:
         members.max_output_tokens,
         sampling.get("max_tokens", sampling.get("max_new_tokens")),
     ):
-        if isinstance(value, int) and not isinstance(value, bool):
+        if is_count(value):
             return value
     return None
 

@@ -8,6 +8,8 @@ search of the bytes is exact; what could be the beginning of a match at a chunk'
 import json
 import re
 
+_MOST_HELD = 4096  # a name, and more space around it than anyone writes
+
 
 def json_string(text: str) -> bytes:
     """Return a JSON string as servers write it: non-ASCII as it is."""
@@ -50,7 +52,7 @@ class _Prefix:
     def tail(self, data: bytes) -> int:
         """Return the length of the longest end of the data that is a beginning of `"model" : "name"`."""
         start = data.rfind(self._key)
-        if start >= 0 and self._begins(data[start + len(self._key) :]):
+        if start >= 0 and len(data) - start < _MOST_HELD and self._begins(data[start + len(self._key) :]):
             return len(data) - start
         for size in range(min(len(self._key) - 1, len(data)), 0, -1):
             if data.endswith(self._key[:size]):

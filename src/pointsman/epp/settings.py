@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from pointsman.core.durations import Duration
 from pointsman.core.errors import UserError
+from pointsman.core.numbers import SAFE, whole
 
 _REPLACED = (
     "total_queued_requests_metric",
@@ -176,7 +177,7 @@ class Settings:
         Raises UserError when one is not a port, or there are too many.
         """
         words = [word.strip() for word in self.endpoint_target_ports.strip("[]").split(",") if word.strip()]
-        ports = tuple(dict.fromkeys(int(word) for word in words if word.isdigit() and 0 < int(word) < 65_536))
+        ports = tuple(dict.fromkeys(port for word in words if (port := whole(word, most=65_535))))
         if len(ports) != len(set(words)) or len(ports) > 8:
             raise UserError(
                 f"--endpoint-target-ports {self.endpoint_target_ports!r}: write one to eight ports from 1 to 65535, "
@@ -211,6 +212,7 @@ def parse_quantity(text: str, *, flag: str) -> int:
     """
     digits = text.strip().removesuffix("B").rstrip("iKkMG")
     unit = text.strip().removesuffix("B")[len(digits) :].replace("K", "k" if "i" not in text else "K")
-    if not digits.isdigit() or unit not in _QUANTITIES or not int(digits):
+    number = whole(digits, most=SAFE)
+    if not number or unit not in _QUANTITIES:
         raise UserError(f"{flag} {text!r} is not a size: write a number with a unit, such as 10MiB or 25MB")
-    return int(digits) * _QUANTITIES[unit]
+    return number * _QUANTITIES[unit]

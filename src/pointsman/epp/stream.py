@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from pointsman.core.logs import get_logger
+from pointsman.core.numbers import whole
 from pointsman.epp.body import Body
 from pointsman.epp.director import Director
 from pointsman.epp.intake import add_body, choose_parser
@@ -270,7 +271,7 @@ class Exchange:
         if self._reservation is not None:
             if isinstance(served, str):
                 self._director.served(self._reservation, served)
-            self._reservation.answered(int(status) if status.isdecimal() else 0)
+            self._reservation.answered(whole(status, most=999) or 0)
         if self._renamer is not None and "content-encoding" in message.headers:
             self._renamer = None  # compressed: there is nothing to find in it
         if message.end:

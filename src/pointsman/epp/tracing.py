@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from pointsman.core.errors import UserError
 from pointsman.core.logs import get_logger
+from pointsman.core.numbers import real, whole
 
 log = get_logger(__name__)
 
@@ -75,10 +76,10 @@ def _ratio(environ: Mapping[str, str]) -> float:
     if sampler != "traceidratio":
         return float(sampler == "always_on")
     argument = environ.get("OTEL_TRACES_SAMPLER_ARG", "1")
-    try:
-        return min(1.0, max(0.0, float(argument)))
-    except ValueError:
-        raise UserError(f"OTEL_TRACES_SAMPLER_ARG {argument!r} is not a number from 0 to 1") from None
+    ratio = real(argument)
+    if ratio is None:
+        raise UserError(f"OTEL_TRACES_SAMPLER_ARG {argument!r} is not a number from 0 to 1")
+    return min(1.0, max(0.0, ratio))
 
 
 class Span(NamedTuple):
@@ -244,6 +245,7 @@ async def post(exporter: Exporter, body: bytes) -> int:
         writer.write(f"POST {url.path or '/'} HTTP/1.1\r\n{head}\r\n".encode() + body)
         await writer.drain()
         line = await reader.readline()
-        return int(line.split()[1]) if len(line.split()) > 1 else 0
+        words = line.split()
+        return (whole(words[1], most=999) or 0) if len(words) > 1 else 0
     finally:
         writer.close()

@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 
+from pointsman.core.numbers import is_count
+
 _WORD = b'"usage"'
 _VALUE = re.compile(rb'"usage"\s*:\s*')
-_MOST_KEPT = 1 << 20
+_BRACES = re.compile(rb"[{}]")
+_MOST_KEPT = 16 << 10  # it is searched again with every chunk, so its sender must not choose how much
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +71,7 @@ class UsageReader:
             return
         try:
             raw = msgspec.json.decode(text, type=_Raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         details = raw.prompt_tokens_details or raw.input_tokens_details
         cached = details.cached_tokens if details else raw.cache_read_input_tokens
@@ -89,15 +92,12 @@ def _object(data: bytes, at: int) -> bytes | None:
     if at >= len(data) or data[at] != 0x7B:
         return None
     depth = 0
-    for place in range(at, len(data)):
-        if data[place] == 0x7B:
-            depth += 1
-        elif data[place] == 0x7D:
-            depth -= 1
-            if depth == 0:
-                return data[at : place + 1]
+    for brace in _BRACES.finditer(data, at, at + _MOST_KEPT):
+        depth += 1 if brace[0] == b"{" else -1
+        if depth == 0:
+            return data[at : brace.end()]
     return None
 
 
 def _int(*values: Any) -> int:
-    return next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), 0)
+    return next((value for value in values if is_count(value)), 0)

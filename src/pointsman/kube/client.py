@@ -25,6 +25,7 @@ from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
 
 from pointsman.core.errors import UserError
+from pointsman.core.numbers import whole
 from pointsman.kube.errors import ApiError, Unreachable, from_status
 from pointsman.kube.kinds import Key, Kind, Object
 from pointsman.kube.transport import Transport
@@ -203,7 +204,7 @@ def _refusal(answer: httpx2.Response) -> ApiError:
 
 
 def _seconds(header: str | None) -> float | None:
-    return float(header) if header is not None and header.isdigit() else None
+    return whole(header, most=3600) if header is not None else None
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from pointsman.core.logs import get_logger
+from pointsman.core.numbers import whole
 from pointsman.kube.kinds import Key, Kind, Object
 
 log = get_logger(__name__)
@@ -88,13 +89,14 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         return tuple(side for side in (self.old, self.new) if side is not None)
 
 
+_NEWEST = (1 << 64) - 1
 Index = Callable[[Entry], Iterable[str]]
 
 
 def entry(kind: Kind, raw: bytes) -> Entry:
     """Return the bytes of one object as an entry; raises msgspec.DecodeError when they are not one."""
     meta = _PARTIAL.decode(raw).metadata
-    version = int(meta.resource_version) if meta.resource_version.isdigit() else 0
+    version = whole(meta.resource_version, most=_NEWEST) or 0
     # Thousands of objects share few namespaces.
     return Entry(kind, Key(sys.intern(meta.namespace), meta.name), meta.uid, version, raw)
 
@@ -196,7 +198,7 @@ class Store:
             self._unset(old)
         changes = [Change(old, None) for old in gone]
         changes += [self._swap(item) for item in fresh.values() if self._differs(item)]
-        self._seen = int(version) if version.isdigit() else 0
+        self._seen = whole(version, most=_NEWEST) or 0
         return changes
 
     def clear(self) -> list[Change]:

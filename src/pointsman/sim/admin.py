@@ -7,11 +7,10 @@ answer is 400 with everything as before.
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from pointsman.core.durations import format_duration
 from pointsman.core.errors import UserError
 from pointsman.core.http import Request, Response
+from pointsman.sim import bodies
 from pointsman.sim.controls import reply
 from pointsman.sim.failures import Refusal
 from pointsman.sim.options import convert
@@ -37,10 +36,7 @@ def document(settings: Settings) -> dict[str, Any]:
 
 def change(pod: Pod, request: Request) -> Response:
     """POST /admin/config."""
-    try:
-        given = msgspec.json.decode(request.body)
-    except msgspec.DecodeError as error:
-        raise Refusal(400, f"Failed to read and parse request body, {error}") from None
+    given = bodies.decode_any(request.body)
     if not isinstance(given, dict):
         raise Refusal(400, "The request body must be an object of setting names and values")
     try:
@@ -70,8 +66,8 @@ def _more_fakes(given: Any, settings: Settings) -> Any:
 def fake_metrics(pod: Pod, request: Request) -> Response:
     """POST /fake_metrics: the older way to change fake metrics."""
     try:
-        given = msgspec.json.decode(request.body)
+        given = bodies.decode_any(request.body)
         pod.apply(check(replace(pod.settings, fake_metrics=_more_fakes(given, pod.settings))))
-    except (msgspec.DecodeError, UserError) as error:
+    except (Refusal, UserError) as error:
         raise Refusal(500, str(error)) from None
     return Response(204, content_type=b"")

@@ -13,6 +13,7 @@ from pointsman.sim.failures import Refusal
 
 B = TypeVar("B", bound=Struct)
 Json = dict[str, Any]
+_ANY = msgspec.json.Decoder()
 _DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {}
 
 
@@ -151,11 +152,23 @@ def decode(body: bytes, kind: type[B]) -> B:
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    found: B = _read(decoder, body)
+    return found
+
+
+def decode_any(body: bytes) -> Any:
+    """Return the body, whatever it is.
+
+    Raises Refusal 400 when it is not JSON.
+    """
+    return _read(_ANY, body)
+
+
+def _read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
-        found: B = decoder.decode(body)
+        return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise Refusal(400, f"Failed to read and parse request body, {error}") from None
-    return found
 
 
 def convert(value: Any, kind: type[B], *, where: str) -> B:

@@ -16,6 +16,7 @@ import zmq
 import zmq.asyncio
 
 from pointsman.core.errors import UserError
+from pointsman.core.numbers import whole
 from pointsman.sim.engine import BlockEvent, BlockRemoved, BlockStored
 
 MEDIUM = "GPU"
@@ -169,6 +170,7 @@ def shift_port(endpoint: str, by: int) -> str:
     if not endpoint or not by:
         return endpoint
     head, colon, port = endpoint.rpartition(":")
-    if not colon or not port.isdigit():
+    number = whole(port, most=65_535)
+    if not colon or number is None:
         raise UserError(f"{endpoint} has no port: write an endpoint such as tcp://127.0.0.1:5557")
-    return f"{head}:{int(port) + by}"
+    return f"{head}:{number + by}"

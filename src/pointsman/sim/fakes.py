@@ -11,6 +11,7 @@ from typing import Any
 
 from pointsman.core.durations import parse_duration
 from pointsman.core.errors import UserError
+from pointsman.core.numbers import SAFE, is_count, real
 from pointsman.sim.metrics import Gauges, Metrics
 
 GAUGES = {"running-requests": "running", "waiting-requests": "waiting", "kv-cache-usage": "usage"}
@@ -69,13 +70,16 @@ def parse_level(value: Any, *, name: str) -> Level:
     Raises UserError naming the key and the form.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if value < 0:
-            raise UserError(f"fake-metrics.{name} is {value}: it must be zero or more")
+        if not 0 <= value <= SAFE:
+            raise UserError(f"fake-metrics.{name} is out of range: it must be zero or more, and at most {SAFE}")
         return float(value)
     parts = value.split(":") if isinstance(value, str) else []
     try:
         shape, start, end, period = parts
-        wave = Wave(shape, float(start), float(end), parse_duration(period))
+        low, high = real(start), real(end)
+        if low is None or high is None:
+            raise ValueError(name)  # noqa: TRY301 - the same complaint as for a wrong number of parts
+        wave = Wave(shape, low, high, parse_duration(period))
     except (ValueError, UserError):
         raise UserError(
             f"fake-metrics.{name} is {value!r}: write a number, or func:start:end:period such as ramp:0:10:30s"
@@ -139,8 +143,8 @@ def parse(document: Any) -> Fakes:
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UserError(f"fake-metrics holds the count {value!r}: write a whole number, zero or more")
+    if not is_count(value):
+        raise UserError(f"fake-metrics holds a count that is none: write a whole number from 0 to {SAFE}")
     return value
 
 
@@ -161,8 +165,8 @@ def _loras(value: Any) -> list[Mapping[str, Any]]:
         raise UserError("fake-metrics.loras must be a list of {running, waiting, timestamp}")
     for entry in value:
         stamp = entry.get("timestamp", 0)
-        if isinstance(stamp, bool) or not isinstance(stamp, int | float):
-            raise UserError(f"fake-metrics.loras holds timestamp {stamp!r}: write seconds")
+        if isinstance(stamp, bool) or not isinstance(stamp, int | float) or not abs(stamp) <= SAFE:
+            raise UserError("fake-metrics.loras holds a timestamp that is none: write seconds")
     return list(value)
 
 
@@ -182,6 +186,7 @@ def check_factors(factors: Any) -> dict[str, float]:
     if not isinstance(factors, Mapping):
         raise UserError('lie-metrics must be a mapping such as {"running": 0.5}')
     for key, factor in factors.items():
-        if key not in GAUGES.values() or isinstance(factor, bool) or not isinstance(factor, int | float) or factor < 0:
-            raise UserError(f"lie-metrics.{key} is {factor!r}: map running, waiting or usage to a factor")
+        fits = isinstance(factor, int | float) and not isinstance(factor, bool) and 0 <= factor <= SAFE
+        if key not in GAUGES.values() or not fits:
+            raise UserError(f"lie-metrics.{key} is no factor: map running, waiting or usage to one, zero or more")
     return {str(key): float(factor) for key, factor in factors.items()}

@@ -7,6 +7,7 @@ with one warning, because manifests for vLLM must start on a simulator; any othe
 
 import difflib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 from pointsman.core.documents import read_yaml
 from pointsman.core.durations import parse_duration
 from pointsman.core.errors import UserError
+from pointsman.core.logs import cut
+from pointsman.core.numbers import bounded_int, is_count, whole
 from pointsman.sim.settings import OPTIONS, Settings, check
 
 _IGNORED = """mm-processor-kwargs ec-transfer-config enforce-eager enable-prefix-caching tensor-parallel-size
@@ -28,6 +31,7 @@ _IGNORED = """mm-processor-kwargs ec-transfer-config enforce-eager enable-prefix
     data-parallel-address data-parallel-rpc-port data-parallel-size-local data-parallel-backend
     prefix-caching-hash-algo allowed-origins root-path served-model-revision enable-server-load-tracking
     logtostderr vmodule alsologtostderr stderrthreshold log-dir add-dir-header skip-headers"""
+_MOST = (1 << 63) - 1
 IGNORED = frozenset(_IGNORED.split())
 
 
@@ -160,16 +164,16 @@ def _json(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
-    except ValueError as error:
+        return json.loads(value, parse_int=bounded_int)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"--{name} is not JSON: {error}") from None
 
 
 def _duration(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UserError(f"--{name} takes a duration, such as 100ms")
-    if not isinstance(value, str) or value.lstrip("-").isdigit():
-        return float(value) / 1000 if float(value) else 0.0  # old files write milliseconds as a number
+    if not isinstance(value, str) or value.removeprefix("-").isdecimal():
+        return _number(name, value) / 1000 or 0.0  # old files write milliseconds as a number
     try:
         return parse_duration(value)
     except UserError as error:
@@ -177,26 +181,41 @@ def _duration(name: str, value: Any) -> float:
 
 
 def _boolean(name: str, value: Any) -> bool:
-    text = str(value).lower()
+    text = str(value).lower() if isinstance(value, str | bool) or is_count(value) else ""
     if text not in {"true", "false", "1", "0", "t", "f"}:
-        raise UserError(f"--{name} takes true or false, not {value!r}")
+        raise UserError(f"--{name} takes true or false, not {_shortly(value)}")
     return text in {"true", "1", "t"}
 
 
 def _integer(name: str, value: Any) -> int:
     number = _number(name, value)
-    if number != int(number):
-        raise UserError(f"--{name} takes a whole number, not {value!r}")
-    return int(value) if isinstance(value, str | int) and str(value).lstrip("+-").isdigit() else int(number)
+    if number != int(number) or abs(number) > _MOST:
+        raise UserError(f"--{name} takes a whole number, not {_shortly(value)}")
+    # Not every whole number of 64 bits is a float.
+    return value if type(value) is int else exact if (exact := _exact(value)) is not None else int(number)
+
+
+def _exact(value: Any) -> int | None:
+    sign = -1 if str(value).startswith("-") else 1
+    found = whole(str(value).removeprefix("-").removeprefix("+"), most=_MOST)
+    return None if found is None else sign * found
+
+
+def _shortly(value: Any) -> str:
+    """Return a value for a complaint; of a number that is too long, that it is one."""
+    try:
+        return cut(repr(value), most=60)
+    except ValueError:
+        return "one of so many digits"
 
 
 def _number(name: str, value: Any) -> float:
     try:
         number = float("bool" if isinstance(value, bool) else value)
     except (TypeError, ValueError, OverflowError):
-        raise UserError(f"--{name} takes a number, not {value!r}") from None
-    if number != number or number in {float("inf"), float("-inf")}:  # noqa: PLR0124 - nan is not itself
-        raise UserError(f"--{name} takes a finite number, not {value!r}")
+        raise UserError(f"--{name} takes a number, not {_shortly(value)}") from None
+    if not math.isfinite(number):
+        raise UserError(f"--{name} takes a finite number, not {_shortly(value)}")
     return number
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pointsman.core.errors import UserError
+from pointsman.core.numbers import bounded_int
 from pointsman.sim.engine import EngineConfig, Seq, Step, Work
 from pointsman.sim.latency import Batch, StepModel
 from pointsman.sim.steps import StepEngine
@@ -109,8 +110,8 @@ def _read(path: Path) -> str:
 
 def _json(path: Path, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = json.loads(text, parse_int=bounded_int)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UserError(f"{path} must hold JSON objects")

@@ -7,6 +7,8 @@ is refused gets vLLM's error body at the status that caused it, before anything 
 from collections.abc import Callable
 
 from pointsman.core.http import Request, Response, header_lines
+from pointsman.core.logs import cut
+from pointsman.core.numbers import whole
 from pointsman.sim import admin, controls, intake, openapi, plans, traffic
 from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs import Asker
@@ -123,7 +125,8 @@ def _asked_for_error(request: Request) -> None:
     wanted = request.headers.get(b"x-return-error")
     if wanted is None:
         return
-    text = wanted.decode("latin-1")
-    if not text.isascii() or not text.isdigit() or not 200 <= int(text) <= 599:
+    status = whole(wanted, most=599)
+    if status is None or status < 200:
+        text = cut(wanted.decode("latin-1"), most=50)
         raise Refusal(400, f"Invalid X-Return-Error header value {text!r}: must be an integer, an HTTP status")
-    raise Refusal(int(text), f"Simulated error triggered by X-Return-Error header (code {text})")
+    raise Refusal(status, f"Simulated error triggered by X-Return-Error header (code {status})")

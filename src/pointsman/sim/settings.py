@@ -10,6 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from pointsman.core.errors import UserError
+from pointsman.core.numbers import whole
 from pointsman.sim.latency import Pace
 
 FAILURES = ("rate_limit", "invalid_api_key", "context_length", "server_error", "invalid_request", "model_not_found")
@@ -231,9 +232,9 @@ def _dataset(s: Settings) -> str | None:
 
 def _replay(s: Settings) -> str | None:
     ends = [endpoint.rpartition(":")[2] for endpoint in (s.zmq_endpoint, s.kv_events_replay_endpoint)]
-    if not all(end.isdigit() for end in ends):
+    events, replay = (whole(end, most=65_535) for end in ends)
+    if events is None or replay is None:
         return None
-    events, replay = (int(end) for end in ends)
     if replay < events + s.data_parallel_size and events < replay + s.data_parallel_size * s.pods:
         return (
             f"--kv-events-replay-endpoint {s.kv_events_replay_endpoint} and --zmq-endpoint {s.zmq_endpoint} overlap: "

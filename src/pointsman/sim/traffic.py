@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 
 from pointsman.core.http import Request, Response, Stream
-from pointsman.core.logs import get_logger
+from pointsman.core.logs import Bounded, get_logger
 
 MOST = 512 << 10  # bytes of a body
 STREAMED = "<streamed response body not logged>"
@@ -24,7 +24,7 @@ def log_request(request: Request) -> None:
     _LOG.info(
         "HTTP request",
         method=request.method,
-        uri=request.path + query,
+        uri=Bounded(request.path + query),
         headers=headers,
         body=shown(request.body, encoding=encoding),
     )
@@ -48,7 +48,7 @@ def shown(body: bytes, *, encoding: str = "") -> str:
         except (OSError, EOFError, zlib.error):
             pass  # it says that it is packed and is not: shown as it came
     text = body[:MOST].decode("utf-8", "replace")
-    return text if len(body) <= MOST else f"{text} ... [truncated, total {len(body)} bytes]"
+    return Bounded(text if len(body) <= MOST else f"{text} ... [truncated, total {len(body)} bytes]")
 
 
 class Logged:

@@ -1,5 +1,8 @@
 """YAML that we read and write."""
 
+import itertools
+import time
+
 import pytest
 
 from pointsman.core.documents import parse_yaml, to_yaml
@@ -29,3 +32,31 @@ def test_mistake_is_named_with_its_place(text: str, message: str) -> None:
     with pytest.raises(UserError) as refusal:
         parse_yaml(text, name="f")
     assert str(refusal.value) == message
+
+
+BOMB = "a: &a [x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghij")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param("[" * 100_000 + "]" * 100_000, "levels deep", id="brackets"),
+        pytest.param("- " * 100_000 + "a", "levels deep", id="dashes"),
+        pytest.param("a: " + ":".join(["1"] * 200_000), "so many digits", id="base 60"),
+        pytest.param("a: 0x" + "f" * 200_000, "so many digits", id="hexadecimal"),
+        pytest.param("a: " + "9" * 5000, "so many digits", id="decimal"),
+        pytest.param(BOMB, "stand for too much", id="references"),
+        pytest.param("&a [*a]", "stand for too much", id="itself"),
+    ],
+)  # fmt: skip
+def test_documents_that_mean_harm_are_refused_at_once(text: str, complaint: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UserError, match=complaint):
+        parse_yaml(text, name="file")
+    assert time.monotonic() - started < 5
+
+
+def test_references_are_fine() -> None:
+    assert parse_yaml("a: &a [1]\nb: *a", name="file") == {"a": [1], "b": [1]}

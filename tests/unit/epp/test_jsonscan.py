@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -141,3 +142,26 @@ def test_top_level_kinds(body: bytes, kind: str) -> None:
 )
 def test_splice_changes_the_member_and_nothing_else(before: bytes, after: bytes) -> None:
     assert splice_member(before, "model", b'"new"') == after
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param(b'{"a":"' + b"\\n" * 2_000_000 + b'"}', None, id="escapes"),
+        pytest.param(b'{"a":[' + b"0," * 2_000_000 + b"0]}", None, id="numbers"),
+        pytest.param(b'{"a":[' + b'{"b":1},' * 500_000 + b"0]}", None, id="small objects"),
+        pytest.param(b'{"a":{' + b'"b":[],' * 500_000 + b'"c":0}}', None, id="inner keys"),
+        pytest.param(b'{"a":"' + b"\\\\" * 2_000_000 + b'\\u12"}', "hexadecimal", id="an error at the end"),
+        pytest.param(b"{" + b'"a":1,' * 500_000 + b'"b":0}', "more than 50000", id="keys"),
+        pytest.param(b'{"a":[' + b"[[[0]]]," * 500_000 + b"0]}", "more than 50000", id="containers"),
+        pytest.param(b"[" * 1_000_000, "max depth", id="deep"),
+    ],
+)
+def test_four_megabytes_of_anything_take_no_second(body: bytes, words: str | None) -> None:
+    started = time.process_time()
+    if words is None:
+        assert len(scan_members(body)) == 1
+    else:
+        with pytest.raises(NotJson, match=words):
+            scan_members(body)
+    assert time.process_time() - started < 2  # it was 4 to 8 s

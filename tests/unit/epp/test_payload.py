@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.bodies import BODIES, DIGITS
 from xxhash import xxh64_intdigest
 
 from pointsman.epp.payload import Reading
@@ -233,3 +234,32 @@ def test_the_chain_is_the_documented_one() -> None:
     block = xxh64_intdigest(b"abcd")
     expected = xxh64_intdigest(block.to_bytes(8, "little") + h0.to_bytes(8, "little"))
     assert hash_chain(b"abcd", model="m", salt="S", block_tokens=1, max_blocks=0) == [expected]
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_hostile_bodies_are_read_or_refused(name: str) -> None:
+    needs = Needs(body=True, prompt=True, block_tokens=16, media=True)
+    try:
+        reading = Reading(BODIES[name]("m", "hello") or b"{}", needs=needs)
+        prompt = reading.prompt()
+        reading.naming("another")
+    except BadRequest:
+        return
+    assert prompt is not None and (prompt.max_output_tokens or 0) < 2**53
+    assert all(item.size < 2**53 for item in prompt.items)
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 4000, "9" * 20, "-1", "1e9", "1e999999999"])
+def test_a_limit_that_is_no_count_is_unknown_and_the_prompt_is_not(digits: str) -> None:
+    body = f'{{"model": "m", "prompt": "hello you", "max_tokens": {digits}}}'.encode()
+    reading = Reading(body, needs=Needs(body=True, prompt=True))
+    prompt = reading.prompt()
+    assert prompt is not None and (prompt.max_output_tokens, prompt.tokens) == (None, 3)
+    assert (reading.model, reading.body) == ("m", body)
+
+
+def test_a_number_in_a_message_hides_no_other_text() -> None:
+    plain = BODIES["huge number in a message"]("m", "hello").replace(DIGITS.encode(), b"1")
+    huge = BODIES["huge number in a message"]("m", "hello")
+    one, other = (Reading(body, needs=Needs(body=True, prompt=True, block_tokens=1)).prompt() for body in (plain, huge))
+    assert one is not None and other is not None and list(one.blocks) == list(other.blocks) != []

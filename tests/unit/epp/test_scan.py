@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from pointsman.core.errors import UserError
+from pointsman.epp.sources.dialects import count
 from pointsman.epp.sources.scan import Finder, Spec, parse_spec, read_labels
 
 EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "150"))
@@ -154,3 +156,24 @@ def test_specs(text: str, expected: Spec | None) -> None:
 def test_bad_specs_name_their_place(text: str) -> None:
     with pytest.raises(UserError, match=r"^engineConfigs\[0\]\.loraSpec: "):
         parse_spec(text, where="engineConfigs[0].loraSpec")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"m{" + b"}a" * 100_000 + b" b c d", id="braces"),
+        pytest.param(b'm{a="' + b"\\" * 100_001 + b'"} 1 2 3', id="backslashes"),
+        pytest.param(b"m{" + b'a="b",' * 50_000 + b"} 1 2 3", id="labels"),
+        pytest.param(b"m " + b"1" * 1_000_000 + b" " + b"1" * 1_000_000, id="digits"),
+    ],
+)
+def test_a_hostile_page_takes_no_time(line: bytes) -> None:
+    started = time.process_time()
+    assert Finder(Spec("m")).latest(line + b"\n") is None
+    assert time.process_time() - started < 1  # 16 KB of braces took 8 s
+
+
+@pytest.mark.parametrize("value", [b"1e400", b"-1e400", b"NaN", b"+Inf", b"9" * 5000])
+def test_numbers_that_no_engine_means_are_no_counts(value: bytes) -> None:
+    series = Finder(Spec("m")).latest(b"m " + value + b"\n")
+    assert series is not None and count(series.value) is None

@@ -104,7 +104,7 @@ def test_a_pod_that_stops_being_ready_leaves() -> None:
 
 @pytest.mark.parametrize("key", ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"])
 def test_active_ports_restrict(key: str) -> None:
-    one = pod("a", annotations={key: "8001, 9999, x"})
+    one = pod("a", annotations={key: f"8001, 9999, x, ², {'9' * 5000}"})
     made = cluster(("InferencePool", "ADDED", POOL), ("Pod", "ADDED", one))
     assert [(endpoint.name, endpoint.port) for endpoint in made.endpoints()] == [("a-rank-1", 8001)]
 

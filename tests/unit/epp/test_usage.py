@@ -1,5 +1,7 @@
 """Token counts out of responses, however these are cut."""
 
+import time
+
 import pytest
 
 from pointsman.epp.usage import Usage, UsageReader
@@ -53,3 +55,22 @@ def test_a_long_answer_costs_no_memory() -> None:
     for _ in range(1000):
         reader.feed(b"x" * 10_000)
         assert len(reader._kept) < 100
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 5000, "9" * 400, "-1", "1e400", "true", '"7"', "[" * 12_000], ids=lambda text: text[:8]
+)
+def test_numbers_that_are_no_tokens_count_nothing(number: str) -> None:
+    usage = read(f'{{"usage": {{"prompt_tokens": {number}, "completion_tokens": 3}}}}'.encode())
+    assert usage is None or usage.prompt == 0
+
+
+def test_a_usage_that_never_ends_is_let_go() -> None:
+    reader = UsageReader()
+    reader.feed(b'{"usage": {')
+    started = time.process_time()
+    for _ in range(20_000):
+        reader.feed(b'"a": 1, ' * 16)
+    assert time.process_time() - started < 2  # it was searched from its beginning with every chunk
+    reader.feed(b'}} {"usage": {"prompt_tokens": 4}}', end=True)
+    assert reader.usage == Usage(prompt=4)

@@ -7,9 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.bodies import BODIES
 from tests.unit.sim.conftest import Connect
 
 from pointsman.sim import tokens
+from pointsman.sim.routes import GENERATION
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "a b"}]}
 
@@ -316,3 +318,20 @@ async def test_traffic_is_logged_on_request_answers_included(
     assert "streamed response body not logged" in lines[3]
     assert "400" in lines[5] and "BadRequestError" in lines[5]
     assert "version" in lines[7]
+
+
+@pytest.mark.parametrize("path", [*GENERATION, "/tokenize", "/detokenize", "/v1/embeddings", "/admin/config"])
+async def test_hostile_bodies_are_answered_as_vllm_would(connect: Connect, path: str) -> None:
+    client = await connect()
+    for name, make in BODIES.items():
+        answer = await client.post(path, content=make("m", "hello"))
+        assert answer.status_code in {200, 400, 404}, (name, answer.text)
+    huge = await client.post("/v1/completions", content=BODIES["huge max_tokens"]("m", "hello"))
+    assert huge.status_code == 400 and "max_tokens" in huge.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "²", "-400", "199", "600", ""])
+async def test_a_wanted_error_that_is_no_status_is_400(connect: Connect, value: str) -> None:
+    client = await connect()
+    answer = await client.post("/v1/chat/completions", json=CHAT, headers={b"x-return-error": value.encode("latin-1")})
+    assert answer.status_code == 400 and len(answer.text) < 300

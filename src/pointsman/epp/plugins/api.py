@@ -11,7 +11,6 @@ A plugin that raises loses its own contribution to this one decision, is counted
 exception is a `Refusal`, which is an answer and not a failure.
 """
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from pointsman.core.numbers import real
 from pointsman.epp.request import Request
 from pointsman.epp.view import EndpointView
 
@@ -119,11 +119,7 @@ _SLO_TPOT = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 
 def _milliseconds(request: Request, names: Sequence[str]) -> float:
     text = next((found for name in names if (found := request.headers.get(name))), "")
-    try:
-        value = float(text)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) and value > 0 else 0.0
+    return max(0.0, real(text) or 0.0)
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from pointsman.core.numbers import SAFE, whole
 from pointsman.epp.plugins.api import Endpoints, Parameters
 from pointsman.epp.request import Request
 from pointsman.epp.view import EndpointView
@@ -250,9 +251,10 @@ class ContextLengthAware:
 def parse_range(text: str) -> tuple[int, int] | None:
     """Return the bounds of `min-max`; None when it is not a range."""
     low, dash, high = text.partition("-")
-    if not dash or not low.strip().isdigit() or not high.strip().isdigit() or int(low) > int(high):
+    least, most = (whole(text.strip(), most=SAFE) for text in (low, high))
+    if not dash or least is None or most is None or least > most:
         return None
-    return int(low), int(high)
+    return least, most
 
 
 def fit(label: str | None, tokens: int) -> float:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pointsman.core.numbers import whole
 from pointsman.epp.sources.scan import Finder, Series, Spec, read_labels
 from pointsman.epp.view import CacheConfig, EndpointMetrics, Lora
 
@@ -237,4 +238,4 @@ def _names(text: str) -> frozenset[str]:
 
 def _whole(text: str) -> int:
     """Return a label value that is a whole number, 0 for any other (vLLM writes `None` before it has profiled)."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+    return whole(text, most=10**15 - 1) or 0

@@ -23,7 +23,9 @@ from typing import Any
 
 from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
+from pointsman.core.files import read_regular
 from pointsman.core.logs import get_logger
+from pointsman.core.numbers import SAFE, whole
 from pointsman.core.watch import watch_files
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.objectives import Objective
@@ -114,19 +116,20 @@ def _known(entry: dict[str, Any], fields: tuple[str, ...], *, where: str) -> Non
 def _endpoint(entry: dict[str, Any], *, where: str) -> Endpoint:
     _known(entry, _FIELDS, where=where)
     port = entry.get("port")
-    if type(port) is not int and not (isinstance(port, str) and port.isdigit()):
+    number = whole(port, most=SAFE) if isinstance(port, str) else port if type(port) is int else None
+    if number is None:
         raise UserError(f"{where}.port: {port!r} is not a port: write a number from 1 to 65535")
-    if not 1 <= int(port) <= 65_535:
-        raise UserError(f"{where}.port: {port} is out of range: write a number from 1 to 65535")
+    if not 1 <= number <= 65_535:
+        raise UserError(f"{where}.port: {number} is out of range: write a number from 1 to 65535")
     labels = entry.get("labels") or {}
     if not isinstance(labels, dict):
         raise UserError(f"{where}.labels: expected a mapping of strings")
     address = _address(entry.get("address"), where=where)
     return Endpoint(
-        name=str(entry.get("name") or f"{address}:{port}"),
+        name=str(entry.get("name") or f"{address}:{number}"),
         namespace=str(entry.get("namespace") or "default"),
         address=address,
-        port=int(port),
+        port=number,
         labels={str(key): str(value) for key, value in labels.items()},
     )
 
@@ -216,7 +219,7 @@ class FileSource:
         Raises UserError when it is not there or wrong.
         """
         try:
-            text = self._path.read_bytes()
+            text = read_regular(self._path, most=_MAX_BYTES)
         except OSError as error:
             raise UserError(f"endpoints file {self._path}: cannot be read: {error.strerror}") from None
         await self._take(parse_listing(text, name=str(self._path)))

@@ -21,7 +21,7 @@ def parse_models(body: bytes) -> frozenset[str] | None:
     """Return the names in an answer, None when it is not one."""
     try:
         return frozenset(model.id for model in _DECODER.decode(body).data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

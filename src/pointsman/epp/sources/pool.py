@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pointsman.core.numbers import is_count, whole
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.objectives import Objective
 from pointsman.epp.rewrites import Rewrite, Rule, Target
@@ -232,7 +233,8 @@ def _active_ports(annotations: Object) -> frozenset[int] | None:
     text = next((annotations[key] for key in ACTIVE_PORTS if annotations.get(key)), None)
     if text is None:
         return None
-    return frozenset(int(port) for port in map(str.strip, str(text).split(",")) if port.isascii() and port.isdigit())
+    ports = (whole(port, most=65_535) for port in map(str.strip, str(text).split(",")))
+    return frozenset(port for port in ports if port is not None)
 
 
 def _refers_to(spec: Object, *, pool: str, group: str) -> bool:
@@ -244,4 +246,4 @@ def _refers_to(spec: Object, *, pool: str, group: str) -> bool:
 
 
 def _weight(value: Any) -> int | None:
-    return value if type(value) is int and value > 0 else None
+    return value if is_count(value) and value > 0 else None

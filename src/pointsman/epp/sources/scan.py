@@ -23,8 +23,12 @@ _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"
 _LABEL = re.compile(rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
 _ESCAPE = re.compile(r"\\(.)")
 _AFTER_NAME = frozenset(b"{ \t")
-_REST = rb"(?:[ \t]*\{([^\n]*)\}[ \t]*|[ \t]+)([^\s]+)(?:[ \t]+([^\s]+))?[ \t\r]*(?:\n|\Z)"  # of a line, after its name
+_LABELS = rb'((?:[^"}\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+)'  # up to the first brace that is not in quotes
+_REST = (
+    rb"(?:[ \t]*+\{%b\}[ \t]*+|[ \t]++)([^\s]++)(?:[ \t]++([^\s]++))?+[ \t\r]*+(?:\n|\Z)" % _LABELS
+)  # of a line, after its name
 _MOST_LABELS = 16_384  # bytes in one line's braces; what they mean is remembered, so a liar must not choose how much
+_MOST_DIGITS = 20  # of a time in milliseconds
 _BEFORE, _BEYOND = 256, 1024  # how far a family may have moved since the last page and still be found at once
 
 
@@ -154,7 +158,7 @@ class Finder:
 
 def _series(labels: bytes, value: bytes, timestamp: bytes) -> Series | None:
     """Return the series of a line's parts; None when a number is none (Python would take underscores)."""
-    if b"_" in value or b"_" in timestamp or len(labels) > _MOST_LABELS:
+    if b"_" in value or b"_" in timestamp or len(labels) > _MOST_LABELS or len(timestamp) > _MOST_DIGITS:
         return None
     try:
         return Series(labels, float(value), int(timestamp) if timestamp else 0)

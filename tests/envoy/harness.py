@@ -19,11 +19,11 @@ from typing import Any
 from tests.ports import fresh_port
 
 from pointsman.core.documents import to_yaml
+from pointsman.core.files import replace
 from pointsman.local import programs
 from pointsman.local.http import get
 from pointsman.local.processes import die_with_parent
 from pointsman.local.publisher import hosts
-from pointsman.local.state import replace
 from pointsman.render.addresses import Address
 from pointsman.render.clusters import endpoints
 from pointsman.render.envoy import bootstrap

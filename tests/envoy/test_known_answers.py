@@ -16,8 +16,8 @@ from tests.envoy.conftest import StartLab
 from tests.envoy.harness import Lab, until
 
 from pointsman.core.documents import to_yaml
+from pointsman.core.files import replace
 from pointsman.local import programs
-from pointsman.local.state import replace
 
 CONFIG = {
     "apiVersion": "llm-d.ai/v1alpha1",

@@ -15,8 +15,8 @@ from tests.envoy.conftest import StartLab
 from tests.envoy.harness import Lab
 from tests.envoy.load import Tally, completion, load
 
+from pointsman.core.files import replace
 from pointsman.core.tls import self_signed
-from pointsman.local.state import replace
 from pointsman.render.gateway import FailureMode
 
 SLOW = ("--time-to-first-token", "30ms", "--inter-token-latency", "10ms", "--max-num-seqs", "64")

@@ -6,6 +6,7 @@ command in a session of its own.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -15,7 +16,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -24,18 +25,20 @@ from rich.live import Live
 
 from pointsman.api import read
 from pointsman.core.errors import PointsmanError, Unavailable, UserError
-from pointsman.local import envoy, follow, screen
+from pointsman.core.files import open_private
+from pointsman.core.numbers import whole
+from pointsman.local import control, envoy, follow, screen
 from pointsman.local.observe import observe
 from pointsman.local.ports import Wish, settle
 from pointsman.local.programs import Settings, standard
 from pointsman.local.stack import START_TIMEOUT, Supervisor, until_ready
-from pointsman.local.state import Folder, Stack, Wanted, default_folder
+from pointsman.local.state import MOST_REPLICAS, Folder, Stack, Wanted, default_folder
 from pointsman.render.addresses import Address
 
 HOST = "127.0.0.1"
 DEFAULT_REPLICAS = 3
-MOST_REPLICAS = 100
 _STOP_TIMEOUT = 60.0
+_KILL_TIMEOUT = 10.0
 
 
 @Parameter(name="*")
@@ -121,6 +124,7 @@ def up(options: Options | None = None) -> int:
     """Run the stack on this machine: Envoy, a picker, and simulators behind it."""
     options = options or Options()
     options.check()
+    os.umask(0o077)  # configurations, logs, and what the parts write: nobody else's business
     folder = Folder(default_folder(os.environ))
     console = _console()
     if folder.is_supervised():
@@ -138,10 +142,15 @@ def up(options: Options | None = None) -> int:
 
 def status(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
     """Show the running stack and its endpoints; exit 1 when none runs."""
-    stack = Folder(default_folder(os.environ)).stack()
+    folder = Folder(default_folder(os.environ))
+    found = control.find(folder)
+    stack = found.stack if found is not None else None
     console = _console()
     if stack is None:
-        console.print('{"running": false, "endpoints": []}' if as_json else "no stack runs: `pointsman up` starts one")
+        said = "no stack runs: `pointsman up` starts one"
+        if found is not None or folder.is_supervised():
+            said = f"a stack runs in {folder.path}, but does not say what it is: it may be starting or ending"
+        console.print('{"running": false, "endpoints": []}' if as_json else said)
         return 1
     endpoints = asyncio.run(observe(stack))
     if as_json:
@@ -149,7 +158,7 @@ def status(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int
         del document["replicas"]
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     elif console.is_terminal:
-        console.print(screen.table(stack, endpoints))
+        console.print(screen.table(stack, endpoints, caption="\n".join(screen.problems(stack)) or None))
     else:
         console.print("\n".join(screen.lines(stack, endpoints)))
     return 0
@@ -162,20 +171,28 @@ def down() -> int:
     if not folder.is_supervised():
         console.print("no stack runs")
         return 0
-    deadline = time.monotonic() + _STOP_TIMEOUT
+    # Its children die with it, so the last resort leaves nothing behind either.
+    for number, patience in ((signal.SIGTERM, _STOP_TIMEOUT), (signal.SIGKILL, _KILL_TIMEOUT)):
+        if _ended(folder, number, patience=patience):
+            console.print("the stack is stopped")
+            return 0
+    raise Unavailable(f"the stack in {folder.path} does not stop: end the process that holds {folder.path / 'lock'}")
+
+
+def _ended(folder: Folder, number: signal.Signals, *, patience: float) -> bool:
+    """Send the supervisor a signal as soon as it can be found; say whether it ended in time."""
+    deadline = time.monotonic() + patience
     asked = False
     while folder.is_supervised():
-        stack = folder.stack()
-        if stack is not None and not asked:
-            os.kill(stack.pid, signal.SIGTERM)
-            asked = True
         if time.monotonic() > deadline:
-            raise Unavailable(
-                f"the stack in {folder.path} did not stop in {_STOP_TIMEOUT:g} s: see its logs in {folder.logs}"
-            )
+            return False
+        found = None if asked else control.find(folder)
+        if found is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found.pid, number)
+            asked = True
         time.sleep(0.05)
-    console.print("the stack is stopped")
-    return 0
+    return True
 
 
 def _console() -> Console:
@@ -249,8 +266,10 @@ async def _show(folder: Folder, *, console: Console) -> None:
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            stack = folder.stack() or stack
-            view = screen.table(stack, await observe(stack), caption="Ctrl-C stops the stack")
+            found = await asyncio.to_thread(control.find, folder)
+            stack = (found and found.stack) or stack
+            caption = "\n".join([*screen.problems(stack), "Ctrl-C stops the stack"])
+            view = screen.table(stack, await observe(stack), caption=caption)
             live.update(view, refresh=True)
             await asyncio.sleep(1)
 
@@ -264,17 +283,16 @@ def _invitation(stack: Stack) -> str:
 
 
 async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
-    folder.logs.mkdir(parents=True, exist_ok=True)
     log = folder.logs / "up.log"
     command = [sys.executable, "-m", "pointsman", "up", *options.arguments()]
-    with log.open("wb") as output:
+    with _new_log(folder, log) as output:
         child = subprocess.Popen(  # noqa: ASYNC220 - it outlives us, and nothing else waits here
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     while child.poll() is None:
-        stack = folder.stack()
-        if stack is not None and stack.ready:
-            console.print(_invitation(stack))
+        found = await asyncio.to_thread(control.find, folder)
+        if found is not None and found.stack is not None and found.stack.ready:
+            console.print(_invitation(found.stack))
             return 0
         await asyncio.sleep(0.05)
     last = log.read_text(errors="replace").strip().splitlines()[-1:] or [f"it said nothing (log: {log})"]
@@ -283,8 +301,20 @@ async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
     raise error
 
 
+def _new_log(folder: Folder, log: Path) -> IO[bytes]:
+    try:
+        folder.prepare()
+        log.unlink(missing_ok=True)
+        return open_private(log)
+    except OSError as error:
+        raise UserError(f"{log} cannot be written: {error.strerror}: make room, or set XDG_STATE_HOME") from None
+
+
 async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
-    stack = await asyncio.wait_for(until_ready(folder), START_TIMEOUT)
+    try:
+        stack = await asyncio.wait_for(until_ready(folder), START_TIMEOUT)
+    except TimeoutError:
+        raise Unavailable(f"the stack in {folder.path} does not become ready: see the logs in {folder.logs}") from None
     refuse_changes(options, stack=stack)
     if options.file is not None:
         console.print(f"the stack runs already: {stack.gateway}; it follows {options.file}")
@@ -294,12 +324,18 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
         console.print(f"the stack runs already: {stack.gateway} ({len(stack.replicas)} endpoints)")
         return 0
     console.print(f"scaling from {len(stack.replicas)} to {wanted} endpoints")
-    folder.write_wanted(Wanted(replicas=wanted))
+    try:
+        folder.write_wanted(Wanted(replicas=wanted))
+    except OSError as error:
+        raise Unavailable(
+            f"{folder.wanted_file} cannot be written: {error.strerror}: make room and try again"
+        ) from None
     deadline = time.monotonic() + 2 * START_TIMEOUT
     while time.monotonic() < deadline:
-        now = folder.stack()
-        if now is None:
+        found = await asyncio.to_thread(control.find, folder)
+        if found is None and not folder.is_supervised():
             raise Unavailable("the stack stopped while it was scaled")
+        now = (found and found.stack) or stack
         ready = len(now.replicas) == wanted and all(replica.state == "ready" for replica in now.replicas)
         if ready and all(endpoint.picks is not None for endpoint in await observe(now)):
             console.print(f"the stack has {wanted} endpoints: {now.gateway}")
@@ -329,4 +365,4 @@ def refuse_changes(options: Options, *, stack: Stack) -> None:
 
 
 def _port(url: str) -> int | None:
-    return int(url.rpartition(":")[2]) if url else None
+    return whole(url.rpartition(":")[2], most=65_535) if url else None

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from pointsman.core.numbers import real, whole
 from pointsman.local.http import get
 from pointsman.local.state import Replica, Stack
 from pointsman.render.addresses import Address
@@ -51,7 +52,7 @@ async def observe(stack: Stack) -> list[Endpoint]:
 def address(text: str) -> Address:
     """Return the address in `http://ip:port` or `ip:port`."""
     host, _, port = text.removeprefix("http://").rpartition(":")
-    return Address(host.strip("[]"), int(port))
+    return Address(host.strip("[]"), whole(port, most=65_535) or 0)
 
 
 def gauge(metrics: bytes, which: Gauge) -> int | None:
@@ -60,7 +61,7 @@ def gauge(metrics: bytes, which: Gauge) -> int | None:
     lines = (
         line for line in metrics.decode(errors="replace").splitlines() if line.startswith((f"{name}{{", f"{name} "))
     )
-    values = [float(line.rpartition(" ")[2]) for line in lines]
+    values = [value for line in lines if (value := real(line.rpartition(" ")[2])) is not None]
     return int(sum(values)) if values else None
 
 
@@ -70,7 +71,7 @@ async def _picks(metrics: str) -> Mapping[str, _Picked]:
         return {}
     try:
         view = msgspec.json.decode(answer.body, type=_PickerView)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
     return {row.address: row for row in view.endpoints}
 

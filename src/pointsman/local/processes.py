@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import IO
 
 from pointsman.core.errors import Unavailable
+from pointsman.core.files import open_private, replace
 
 Probe = Callable[[], Awaitable[bool]]
 
@@ -33,6 +35,7 @@ PROBE_STARTING = 0.05
 PROBE_RUNNING = 0.5
 UNREADY_AFTER = 3
 _PR_SET_PDEATHSIG = 1
+_LAST_WORDS = 64 << 10
 _FRAME = " \t|+-"
 """What Python draws around the tracebacks of an exception group."""
 
@@ -82,20 +85,24 @@ class Process:
         self._changed = changed
         self._clock = clock
         self._was_ready = False
+        self._trouble = ""  # why it could not even be started
+        self._unwritten = list(program.files.items())
         self._stop = asyncio.Event()
         self._next_change = asyncio.Event()
 
     async def supervise(self) -> None:
         """Keep the program running; return when `stop` was called and it is gone."""
-        self.log.unlink(missing_ok=True)
-        for path, text in self.program.files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        with contextlib.suppress(OSError):
+            self.log.unlink(missing_ok=True)
         in_a_row = 0
         try:
             while not self._stop.is_set():
                 started = self._clock()
-                await self._live()
+                try:
+                    self._prepare()
+                    await self._live()
+                except OSError as error:  # no room for a file or a process: that may pass
+                    self._trouble = f"{error.strerror} ({error.filename or self.program.command[0]})"
                 if self._stop.is_set():
                     return
                 self.deaths += 1
@@ -129,10 +136,18 @@ class Process:
         while self.state is not State.STOPPED:
             await self._next_change.wait()
 
+    def _prepare(self) -> None:
+        """Write what the program reads, where it is not there yet."""
+        while self._unwritten:
+            path, text = self._unwritten[0]
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace(path, text)
+            del self._unwritten[0]
+
     async def _live(self) -> None:
         self._enter(State.STARTING)
         child = await self._spawn()
-        self.pid = child.pid
+        self.pid, self._trouble = child.pid, ""
         self._enter(State.STARTING)
         try:
             async with asyncio.TaskGroup() as group:
@@ -145,7 +160,7 @@ class Process:
             self.pid = None
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        with self.log.open("ab") as log:
+        with self._open_log() as log:
             return await asyncio.create_subprocess_exec(
                 *self.program.command,
                 env={**os.environ, **self.program.environment},
@@ -155,6 +170,13 @@ class Process:
                 start_new_session=True,
                 preexec_fn=die_with_parent(os.getpid()),  # one system call, takes no lock
             )
+
+    def _open_log(self) -> IO[bytes]:
+        """Return where its words go: without room for a log, nowhere."""
+        try:
+            return open_private(self.log)
+        except OSError:
+            return Path(os.devnull).open("ab")
 
     async def _watch(self) -> None:
         failures = 0
@@ -186,8 +208,12 @@ class Process:
         self._next_change = asyncio.Event()
 
     def _words(self) -> str:
+        if self._trouble:
+            return self._trouble
         try:
-            lines = self.log.read_text(errors="replace").splitlines()
+            with self.log.open("rb") as log:
+                log.seek(max(0, self.log.stat().st_size - _LAST_WORDS))
+                lines = log.read(_LAST_WORDS).decode(errors="replace").splitlines()
         except OSError:
             lines = []
         spoken = [line.strip(_FRAME) for line in lines if line.strip(_FRAME)]

@@ -2,27 +2,33 @@
 
 One task owns these files. Whoever changes something calls `notice`; the task then makes the files true: first the
 pickers lose who must go, then the Envoys get their lists, then, when Envoy has them, the pickers gain who is new.
+
+A file that cannot be written is told (`problems`) and tried again every second, and so is one that someone else has
+changed. Until then its readers have the last version: a Pod that died comes back where it was, so that stays usable.
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pointsman.core.documents import to_yaml
+from pointsman.core.errors import Unavailable
+from pointsman.core.files import read_regular, replace
 from pointsman.local import envoys
 from pointsman.local.envoys import Backend
 from pointsman.local.http import get
 from pointsman.local.plan import Service
 from pointsman.local.programs import endpoint
 from pointsman.local.replicas import Member, behind, for_envoy, for_picker
-from pointsman.local.state import replace
 from pointsman.render import clusters
 from pointsman.render.addresses import Address
 
 _ENVOY_READS_WITHIN = 5.0
 _LOOK_AGAIN = 0.02
+_CHECK_EVERY = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,7 @@ class Publisher:
         self._clean = asyncio.Event()
         self._known: list[Address] = []
         self._written: dict[Path, str] = {}
+        self._failed: dict[Path, str] = {}
         self._version = 0
 
     def notice(self) -> None:
@@ -56,14 +63,29 @@ class Publisher:
         self._clean.clear()
         self._dirty.set()
 
+    @property
+    def problems(self) -> list[str]:
+        """What could not be written, and why."""
+        return [f"{path} cannot be written: {why}" for path, why in self._failed.items()]
+
     async def settled(self) -> None:
-        """Wait until all files are true."""
+        """Wait until all files are true.
+
+        Raises Unavailable when one cannot be written.
+        """
         await self._clean.wait()
+        if self._failed:
+            raise Unavailable("; ".join(self.problems))
 
     async def run(self) -> None:
         """Follow the changes for ever."""
         while True:
-            await self._dirty.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_EVERY):
+                    await self._dirty.wait()
+            if not self._dirty.is_set() and not self._failed:
+                self._mend()
+                continue
             self._dirty.clear()
             await self.publish()
             if not self._dirty.is_set():
@@ -76,16 +98,18 @@ class Publisher:
         if wanted != self._known or not self._version:
             await self._tell_envoy(wanted)
         self._tell_services()
-        self._tell_pickers(known=wanted)
+        self._tell_pickers(known=self._known)
 
     async def _tell_envoy(self, addresses: list[Address]) -> None:
         self._version += 1
-        self._known = addresses
         outlets = self._outlets()
         if outlets.pool is not None:
             document = clusters.endpoints(addresses, version=str(self._version))
             self._write(outlets.pool, json.dumps(document))
+            if outlets.pool in self._failed:
+                return  # nobody may be picked whom Envoy does not know
             await self._envoy_has(addresses, admin=outlets.admin)
+        self._known = addresses
 
     def _tell_services(self) -> None:
         outlets, members = self._outlets(), self._members()
@@ -100,9 +124,26 @@ class Publisher:
             self._write(path, to_yaml({"endpoints": rows}))
 
     def _write(self, path: Path, text: str) -> None:
-        if self._written.get(path) != text:
+        if self._written.get(path) != text or path in self._failed:
             self._written[path] = text
-            replace(path, text)
+            self._put(path)
+
+    def _put(self, path: Path) -> None:
+        try:
+            replace(path, self._written[path])
+            self._failed.pop(path, None)
+        except OSError as error:
+            self._failed[path] = error.strerror or str(error)
+
+    def _mend(self) -> None:
+        """Write again what is not as we wrote it."""
+        for path, text in self._written.items():
+            try:
+                same = read_regular(path, most=len(text.encode())) == text.encode()
+            except OSError:
+                same = False
+            if not same:
+                self._put(path)
 
     async def _envoy_has(self, addresses: Collection[Address], *, admin: Address | None) -> None:
         if admin is None:

@@ -8,13 +8,15 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
+from pointsman.core.errors import Unavailable
+from pointsman.core.files import replace
 from pointsman.local import envoys, programs
 from pointsman.local.envoys import Backend
 from pointsman.local.plan import Service
 from pointsman.local.pods import HOST
 from pointsman.local.ports import Wish, free_span, settle
 from pointsman.local.processes import Process, Program
-from pointsman.local.state import Folder, replace
+from pointsman.local.state import Folder
 from pointsman.render.addresses import Address
 
 
@@ -45,7 +47,10 @@ class Relay:
         """
         if not self._places and not self.processes:
             return []
-        self._write()
+        try:
+            self._write()
+        except OSError as error:
+            raise Unavailable(f"{error.filename} cannot be written: {error.strerror}") from None
         if self.processes:
             return []
         self._admin = free_span(0, host=HOST, given_out=self.ports())

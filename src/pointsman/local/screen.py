@@ -28,8 +28,14 @@ def table(stack: Stack, endpoints: Sequence[Endpoint], *, caption: str | None = 
 
 def lines(stack: Stack, endpoints: Sequence[Endpoint]) -> list[str]:
     """Return the same as plain lines, for pipes and logs."""
-    head = f"{'ready' if stack.ready else 'starting'}: {stack.gateway} ({stack.model}, {stack.failure_mode})"
-    return [head, *(_line(endpoint) for endpoint in endpoints), *services(stack)]
+    state = "degraded" if stack.problems else "ready" if stack.ready else "starting"
+    head = f"{state}: {stack.gateway} ({stack.model}, {stack.failure_mode})"
+    return [head, *problems(stack), *(_line(endpoint) for endpoint in endpoints), *services(stack)]
+
+
+def problems(stack: Stack) -> list[str]:
+    """Return what is wrong with the stack beyond its parts."""
+    return [f"  degraded: {problem}" for problem in stack.problems]
 
 
 def services(stack: Stack) -> list[str]:

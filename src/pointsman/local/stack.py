@@ -2,17 +2,19 @@
 
 New Pods are started in the order in which they need each other (simulators, pickers, gateways), and only when all of
 them serve do those leave that the plan no longer has, in the reverse order. So an edit costs no request, and one that
-cannot come true takes nothing away. What the supervisor knows it writes to `stack.json` at every change. It decides
-nothing about requests.
+cannot come true takes nothing away. What the supervisor knows it writes to `stack.json` at every change, and tells who
+asks (`control`): a disk that is full, or cannot be written for another reason, is told and tried again, and ends
+nothing. It decides nothing about requests.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from pointsman.core.errors import Unavailable
-from pointsman.local import programs
+from pointsman.local import control, programs
 from pointsman.local.drain import drained
 from pointsman.local.http import get
 from pointsman.local.plan import Deployment, Plan, Ports, Role
@@ -29,6 +31,7 @@ START_TIMEOUT = 30.0
 DRAIN_TIMEOUT = 30.0
 _PICKER_FORGETS_WITHIN = 0.5
 _GATEWAY_ASKS_WITHIN = 5.0
+_CHECK_EVERY = 1.0
 _UPWARDS: tuple[Role, ...] = ("simulator", "picker", "gateway")
 
 
@@ -48,7 +51,7 @@ class Supervisor:
         self._folder = folder
         self._envoy = envoy
         self._clock = clock
-        self._say = say
+        self._say = _careful(say)
         self._file = file
         self._relay = Relay(folder, envoy=envoy, process=self._process, any_ports=any_ports)
         self._pods = Pods(process=self._make, taken=self._relay.ports)
@@ -57,6 +60,8 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._ready = False
         self._failure: Unavailable | None = None
+        self._unwritten = ""  # why the last record could not be
+        self._told: set[str] = set()
 
     def stop(self) -> None:
         """End the stack; `run` returns when everything is gone."""
@@ -67,15 +72,16 @@ class Supervisor:
 
         Raises Unavailable, with everything stopped again, when the first one does not come true.
         """
-        async with asyncio.TaskGroup() as group:
-            publishing = group.create_task(self._publisher.run())
+        async with control.answering(self._folder, self.stack), asyncio.TaskGroup() as group:
+            keeping = [group.create_task(self._publisher.run()), group.create_task(self._keep_record())]
             living = group.create_task(self._follow(plans, group=group))
             try:
                 await self._stop.wait()
             finally:
                 living.cancel()
                 await self._end()
-                publishing.cancel()
+                for task in keeping:
+                    task.cancel()
         if self._failure is not None:
             raise self._failure
 
@@ -238,26 +244,53 @@ class Supervisor:
         self._publisher.notice()
         self._write()
 
+    async def _keep_record(self) -> None:
+        """Write the record again where it could not be written, or is no more what it was; tell what is wrong."""
+        while True:
+            await asyncio.sleep(_CHECK_EVERY)
+            if self._unwritten or self._folder.stack() != self.stack():
+                self._write()
+            problems = set(self._problems())
+            for problem in sorted(problems - self._told):
+                self._say(f"degraded: {problem}")
+            if self._told and not problems:
+                self._say("the state folder can be written again")
+            self._told = problems
+
+    def _problems(self) -> list[str]:
+        record = [f"{self._folder.stack_file} cannot be written: {self._unwritten}"] if self._unwritten else []
+        return [*record, *self._publisher.problems]
+
     def _write(self) -> None:
+        stack = self.stack()
+        if stack is None:
+            return
+        try:
+            self._folder.write_stack(stack)
+            self._unwritten = ""
+        except OSError as error:
+            self._unwritten = error.strerror or str(error)
+
+    def stack(self) -> Stack | None:
+        """Return what is; None before the first plan."""
         plan = self._plan
         if plan is None:
-            return
+            return None
         gateways, pickers = self._pods.of("gateway"), self._pods.of("picker")
-        self._folder.write_stack(
-            Stack(
-                pid=os.getpid(),
-                ready=self._ready,
-                gateway=f"http://{self._entry(plan)}",
-                admin=f"http://{gateways[0].admin}" if gateways else "",
-                model=plan.model,
-                failure_mode=plan.failure_mode,
-                picker=_picker(pickers[-1]) if pickers else {},
-                pids={each.name: each.pid for each in (*pickers, *gateways)} | self._relay.pids(),
-                logs=str(self._folder.logs),
-                replicas=tuple(_record(member) for member in self._pods.of("simulator")),
-                services=self._relay.places(),
-                file=self._file,
-            )
+        return Stack(
+            pid=os.getpid(),
+            ready=self._ready,
+            gateway=f"http://{self._entry(plan)}",
+            admin=f"http://{gateways[0].admin}" if gateways else "",
+            model=plan.model,
+            failure_mode=plan.failure_mode,
+            picker=_picker(pickers[-1]) if pickers else {},
+            pids={each.name: each.pid for each in (*pickers, *gateways)} | self._relay.pids(),
+            logs=str(self._folder.logs),
+            replicas=tuple(_record(member) for member in self._pods.of("simulator")),
+            services=self._relay.places(),
+            file=self._file,
+            problems=tuple(self._problems()),
         )
 
 
@@ -274,10 +307,20 @@ def _record(member: Member) -> Replica:
 async def until_ready(folder: Folder) -> Stack:
     """Return the stack of the folder once one request went the whole way."""
     while True:
-        stack = folder.stack()
-        if stack is not None and stack.ready:
-            return stack
-        await asyncio.sleep(0.02)
+        found = await asyncio.to_thread(control.find, folder)
+        if found is not None and found.stack is not None and found.stack.ready:
+            return found.stack
+        await asyncio.sleep(0.05)
+
+
+def _careful(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return what says the same, and goes on when there is no room for words."""
+
+    def carefully(text: str) -> None:
+        with contextlib.suppress(OSError):
+            say(text)
+
+    return carefully
 
 
 async def _until(awaited: Awaitable[object]) -> None:

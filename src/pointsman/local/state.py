@@ -4,18 +4,27 @@ Two records, one writer each. The supervisor writes `stack.json` (what is); the 
 should be), and the supervisor follows it. Whether a stack runs is decided by a lock that its supervisor holds and the
 kernel releases, never by a process id that may long belong to someone else. Every file is replaced by rename, so a
 reader sees the old or the new one.
+
+What is on disk is best effort: it may be garbage, old, or not there. The truth is what runs, and is asked for where it
+is needed (`control`); a record that cannot be read counts as none.
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import TypeVar
 
 import msgspec
 
-from pointsman.core.errors import Unavailable
+from pointsman.core.errors import Unavailable, UserError
+from pointsman.core.files import private_folder, read_regular, replace
+
+T = TypeVar("T")
+_MOST_BYTES = 4 << 20
+MOST_REPLICAS = 100
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +53,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     """Where each Service is, by its name and port."""
     file: str = ""
     """The resource that the stack is made from, when it is made from one."""
+    problems: tuple[str, ...] = ()
+    """What is wrong with it beyond its parts."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +69,6 @@ def default_folder(environment: Mapping[str, str]) -> Path:
     return Path(base) / "pointsman"
 
 
-def replace(path: Path, data: bytes | str) -> None:
-    """Put the data at the path in one step, which also is what makes Envoy notice it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data.encode() if isinstance(data, str) else data)
-    beside.rename(path)
-
-
 class Folder:
     """The state folder of one stack."""
 
@@ -77,7 +81,7 @@ class Folder:
         self.listeners_file = path / "endpoints" / "services.listeners.json"
         self.clusters_file = path / "endpoints" / "services.clusters.json"
         self._lock_file = path / "lock"
-        self._lock: IO[bytes] | None = None
+        self._lock: int | None = None
 
     def endpoints_file(self, backend: str) -> Path:
         """Return where Envoys read who is behind a port of a Service."""
@@ -94,47 +98,62 @@ class Folder:
     def acquire(self) -> None:
         """Become the supervisor of this folder, until the process ends.
 
-        Raises Unavailable when another process is.
+        Raises Unavailable when another process is, UserError when the folder cannot be used.
         """
-        self.logs.mkdir(parents=True, exist_ok=True)
-        lock = self._lock_file.open("ab")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise Unavailable(f"a stack runs already in {self.path}: `pointsman down` stops it") from None
-        self._lock = lock
-        for inner in ("endpoints", "config"):
-            shutil.rmtree(self.path / inner, ignore_errors=True)
-        (self.path / "endpoints").mkdir()
-        self.wanted_file.unlink(missing_ok=True)
-        self.stack_file.unlink(missing_ok=True)
+            self.prepare()
+            lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                raise Unavailable(f"a stack runs already in {self.path}: `pointsman down` stops it") from None
+            self._lock = lock
+            for old in ("endpoints", "config", "wanted.json", "stack.json", "envoy-endpoints.json"):
+                _remove(self.path / old)
+            private_folder(self.path / "endpoints")
+        except OSError as error:
+            raise UserError(
+                f"the state folder {self.path} cannot be used: {error.strerror}: mend it, or set XDG_STATE_HOME"
+            ) from None
+
+    def prepare(self) -> None:
+        """Have the folder and that of the logs; raises OSError."""
+        for folder in (self.path, self.logs):
+            private_folder(folder)
 
     def retire(self) -> None:
         """Say that the stack is gone; the lock stays until this process is too, so that `down` waits for all of it."""
-        self.stack_file.unlink(missing_ok=True)
-        if self._lock is not None:
-            os.dup(self._lock.fileno())  # the kernel closes it, and nobody before
+        with contextlib.suppress(OSError):
+            self.stack_file.unlink(missing_ok=True)
 
     def is_supervised(self) -> bool:
         """Say whether some process supervises a stack here."""
         try:
-            with self._lock_file.open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+            lock = os.open(self._lock_file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
             return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError:
+            return False
+        finally:
+            os.close(lock)
         return False
 
-    def stack(self) -> Stack | None:
-        """Return the running stack, or None."""
-        if not self.is_supervised():
-            return None
+    def is_held_by(self, pid: int) -> bool:
+        """Say whether a process has our lock open: a record may name anybody."""
         try:
-            return msgspec.json.decode(self.stack_file.read_bytes(), type=Stack)
-        except FileNotFoundError:
-            return None
+            mine = self._lock_file.stat()
+            return any(_same(each.stat(), mine) for each in Path(f"/proc/{pid}/fd").iterdir() if each.exists())
+        except OSError:
+            return False
+
+    def stack(self) -> Stack | None:
+        """Return the running stack as it was recorded last, or None."""
+        return _read(self.stack_file, Stack) if self.is_supervised() else None
 
     def write_stack(self, stack: Stack) -> None:
         """Tell the other commands what is."""
@@ -142,11 +161,28 @@ class Folder:
 
     def wanted(self) -> Wanted | None:
         """Return what was asked of the running stack, or None when nothing was."""
-        try:
-            return msgspec.json.decode(self.wanted_file.read_bytes(), type=Wanted)
-        except FileNotFoundError:
-            return None
+        wanted = _read(self.wanted_file, Wanted)
+        return wanted if wanted is not None and 1 <= wanted.replicas <= MOST_REPLICAS else None
 
     def write_wanted(self, wanted: Wanted) -> None:
         """Ask the supervisor for something."""
         replace(self.wanted_file, msgspec.json.encode(wanted))
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(read_regular(path, most=_MOST_BYTES), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _remove(path: Path) -> None:
+    """Have nothing at the path, whatever was there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)

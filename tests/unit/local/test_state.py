@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from pointsman.core.errors import Unavailable
-from pointsman.local.state import Folder, Replica, Stack, Wanted, default_folder, replace
+from pointsman.core.files import replace
+from pointsman.local.state import Folder, Replica, Stack, Wanted, default_folder
 
 STACK = Stack(
     pid=1,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.local.test_programs import FOLDER, here, part
 
@@ -78,6 +78,7 @@ def test_only_simulators_share_a_process() -> None:
     assert len(set(pickers.ports())) == 27
 
 
+@settings(deadline=None)  # it asks for free ports, which takes as long as it takes
 @given(st.lists(st.integers(1, 30), max_size=6))
 def test_any_way_of_scaling_counts_up_without_a_gap_and_moves_nobody(sizes: list[int]) -> None:
     fleet = new_fleet(part("simulator"))

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+_REMEMBERED = 512  # bytes of a head or target that is worth a place in a cache
+_LENGTH_DIGITS = 19
 _SIZES = [b"%x\r\n" % size for size in range(2048)]  # of chunks; most are this small
 
 
@@ -42,17 +44,23 @@ def chunk(data: bytes) -> bytes:
     return b"".join((_SIZES[size] if size < 2048 else b"%x\r\n" % size, data, b"\r\n"))
 
 
-@lru_cache(maxsize=1024)  # a server has few kinds of heads, and writes them often
 def head(status: int, content_type: bytes, headers: bytes) -> bytes:
     """Return a head up to the fields that differ from answer to answer."""
+    return (_known_head if len(headers) <= _REMEMBERED else _make_head)(status, content_type, headers)
+
+
+def _make_head(status: int, content_type: bytes, headers: bytes) -> bytes:
     line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status
     kind = b"content-type: %b\r\n" % content_type if content_type else b""
     return line + kind + headers
 
 
-@lru_cache(maxsize=1024)
 def split_target(target: bytes) -> tuple[str, bytes]:
     """Return path and query of a request's target."""
+    return (_known_target if len(target) <= _REMEMBERED else _split_target)(target)
+
+
+def _split_target(target: bytes) -> tuple[str, bytes]:
     if not target.startswith(b"/"):  # absolute-form, as proxies send it
         _, _, rest = target.partition(b"://")
         target = b"/" + rest.partition(b"/")[2] if rest else target
@@ -60,6 +68,18 @@ def split_target(target: bytes) -> tuple[str, bytes]:
     if b"%" in path:
         path = unquote_to_bytes(path)
     return path.decode("utf-8", "replace"), query
+
+
+_known_head = lru_cache(maxsize=1024)(_make_head)  # a server has few kinds of heads, and writes them often
+_known_target = lru_cache(maxsize=1024)(_split_target)
+
+
+def content_length(value: bytes) -> int:
+    """Return what a content-length says; -1 when it is none that anybody could mean.
+
+    At most 19 digits: Python refuses to read a number of thousands.
+    """
+    return int(value) if len(value) <= _LENGTH_DIGITS and value.isdigit() else -1
 
 
 def date_line() -> bytes:

@@ -1,7 +1,9 @@
 """The ext_proc messages (envoy.service.ext_proc.v3), decoded to what we read and encoded from prepared parts.
 
-`decode` is on the path of every message and written for it: one pass, no object per header. The header response to a
-pick depends on the pick alone, the frame around a body chunk on its length alone, so both are remembered. Header values
+`decode` is on the path of every message and written for it: one pass, no object per header. It takes time and memory
+linear in the message, however often a field is repeated. The header response to a pick depends on the pick alone, the
+frame around a body chunk on its length alone, so both are remembered. What a peer's own bytes mean is remembered only
+where they are few (`_REMEMBERED`): a cache of large messages would be a place to fill. Header values
 travel in `raw_value` only: Envoy ignores `value`, and a header set by it arrives empty.
 
 A test compares every field, in both directions and with unknown fields, with the official protobuf classes.
@@ -46,6 +48,8 @@ __all__ = [
 CHUNK_BYTES = 62_000
 """Envoy refuses streamed chunks of 64 KiB and more."""
 
+_REMEMBERED = 2048  # bytes of a peer's at most
+
 
 # Plain numbers in a class, not enums: on Python 3.11 naming an enum's member costs six times as much as a class
 # attribute, and these names stand in the path of every message.
@@ -88,6 +92,11 @@ class Incoming:
         self.end = False
 
     @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self._data)
+
+    @property
     def headers(self) -> dict[str, str]:
         """The headers or trailers, names in lower case."""
         if self._headers is None:
@@ -110,14 +119,16 @@ class Incoming:
         if self._metadata is None:
             return None
         start, stop = self._metadata
-        return _read_namespace(bytes(self._data[start:stop]), namespace)
+        read = _known_namespace if stop - start <= _REMEMBERED else _read_namespace
+        return read(bytes(self._data[start:stop]), namespace)
 
     def body_modes(self) -> tuple[int, int] | None:
         """Return the request's and the response's body mode; only the first message of a stream carries them."""
         if self._config is None:
             return None
         start, stop = self._config
-        return _read_modes(bytes(self._data[start:stop]))
+        read = _known_modes if stop - start <= _REMEMBERED else _read_modes
+        return read(bytes(self._data[start:stop]))
 
     def read_rest(self, data: Data, at: int, stop: int) -> None:
         """Read the fields of HttpHeaders, HttpTrailers or HttpBody that do not come in Envoy's usual shape."""
@@ -158,8 +169,6 @@ class Incoming:
 _BODIES = (Kind.REQUEST_BODY, Kind.RESPONSE_BODY)
 
 
-# Envoy repeats the same few metadata and the same modes over and over, so that what their bytes mean is remembered.
-@lru_cache(maxsize=4096)
 def _read_namespace(data: bytes, namespace: str) -> Mapping[str, Value] | None:
     for number, wire, start, stop in fields(data, 0, len(data)):
         if number == 1 and wire == 2:
@@ -169,13 +178,17 @@ def _read_namespace(data: bytes, namespace: str) -> Mapping[str, Value] | None:
     return None
 
 
-@lru_cache(maxsize=64)
 def _read_modes(data: bytes) -> tuple[int, int]:
     modes = [0, 0]
     for number, wire, start, _ in fields(data, 0, len(data)):
         if number in {1, 2} and wire == 0:
             modes[number - 1] = read_varint(data, start)[0]
     return modes[0], modes[1]
+
+
+# Envoy repeats the same few metadata and the same modes over and over, so that what their bytes mean is remembered.
+_known_namespace = lru_cache(maxsize=1024)(_read_namespace)
+_known_modes = lru_cache(maxsize=64)(_read_modes)
 
 
 def decode(data: Data) -> Incoming:
@@ -185,6 +198,7 @@ def decode(data: Data) -> Incoming:
     """
     kind = at = start = stop = 0
     metadata = config = None
+    merged: bytearray | None = None  # of a message that comes more than once
     size_all = len(data)
     try:
         while at < size_all:
@@ -208,11 +222,12 @@ def decode(data: Data) -> Incoming:
                     size, at = read_varint(data, at - 1)
             end = at + size
             if 0x12 <= tag <= 0x3A:
-                if kind == tag >> 3:  # protobuf merges a message that comes twice
-                    data = b"".join((data, data[start:stop], data[at:end]))
-                    start, stop = size_all, len(data)
+                if kind != tag >> 3:
+                    kind, start, stop, merged = tag >> 3, at, end, None
+                elif merged is None:
+                    merged = bytearray().join((data[start:stop], data[at:end]))
                 else:
-                    kind, start, stop = tag >> 3, at, end
+                    merged += data[at:end]
             elif tag == 0x42:
                 metadata = (at, end)
             elif tag == 0x5A:
@@ -222,6 +237,9 @@ def decode(data: Data) -> Incoming:
         raise Malformed("truncated message") from None
     if at != size_all:
         raise Malformed("field beyond its message")
+    if merged is not None:  # behind all else, so that no span moves
+        data = b"".join((data, merged))
+        start, stop = size_all, len(data)
     message = Incoming(data, kind, metadata, config)
     if kind:
         try:

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
+from pointsman.core.http_messages import content_length
 from pointsman.wire.frames import Code, ConnectionFault
 from pointsman.wire.limits import Limits
 
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _REQUIRED = (b":method", b":scheme", b":path")
 _CONNECTION_SPECIFIC = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
-_CACHE_ENTRIES = 256
-_CACHE_BLOCK_BYTES = 2048
+_CACHE_ENTRIES = 8  # Envoy has one or two; every connection has a cache of its own, so they are small
+_CACHE_BLOCK_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,10 @@ def _check(fields: list[tuple[bytes, bytes]]) -> Block:
         regular = regular or not name.startswith(b":")
         seen.setdefault(name, value)
     malformed = malformed or next((f"{name.decode()} is missing" for name in _REQUIRED if not seen.get(name)), "")
-    length = seen.get(b"content-length", b"")
-    if length and not length.isdigit():
+    length = content_length(seen.get(b"content-length", b""))
+    if length < 0 and seen.get(b"content-length"):
         malformed = malformed or "content-length is not a number"
-        length = b""
-    return Block(fields=seen, malformed=malformed, content_length=int(length) if length else -1)
+    return Block(fields=seen, malformed=malformed, content_length=length)
 
 
 def _check_field(name: bytes, value: bytes, *, seen: dict[bytes, bytes], regular: bool) -> str:

@@ -1,5 +1,6 @@
 """Our codec against the official ext_proc classes: every field that we read or write, unknown fields included."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.work import count_work, peak_bytes
 
 from pointsman.epp import messages
 from pointsman.epp.messages import CHUNK_BYTES, BodyMode, Kind, Malformed, decode
@@ -100,6 +102,56 @@ def test_a_message_that_comes_twice_is_merged() -> None:
     )
     message = decode(one.SerializeToString() + two.SerializeToString())
     assert (message.headers, message.end) == ({"a": "1", "b": "2"}, True)
+
+
+def test_a_message_that_comes_many_times_is_merged_in_linear_time_and_memory() -> None:
+    one = pb.ProcessingRequest(
+        request_headers=pb.HttpHeaders(headers=header_map([("a", b"1", "raw_value")]))
+    ).SerializeToString()
+
+    def read(times: int) -> None:
+        assert decode(one * times).headers == {"a": "1"}
+
+    assert peak_bytes(lambda: read(18)) < 100_000, (
+        "18 times, 216 bytes: it took megabytes once, and twice as many at 19"
+    )
+    assert peak_bytes(lambda: read(10_000)) < 8 * len(one) * 10_000
+    assert count_work(lambda: read(4000)) < 5 * count_work(lambda: read(1000))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(lambda n: {"n": [1.5] * n}, id="list"),
+        pytest.param(lambda n: {f"k{i}": "v" for i in range(n)}, id="keys"),
+    ],
+)
+def test_metadata_is_read_in_linear_time(entry: Callable[[int], dict[str, Any]]) -> None:
+    def message(n: int) -> bytes:
+        made = pb.ProcessingRequest(request_body=pb.HttpBody(body=b"x"))
+        made.metadata_context.filter_metadata["envoy.lb"].update(entry(n))
+        return bytes(made.SerializeToString())
+
+    def read(data: bytes) -> None:
+        assert decode(data).metadata("envoy.lb")
+
+    small, large = message(500), message(2000)
+    assert count_work(lambda: read(large)) < 5 * count_work(lambda: read(small))
+
+
+def test_large_metadata_and_modes_are_not_remembered() -> None:
+    """What is remembered stays small, whatever peers send."""
+
+    def fill() -> None:
+        for number in range(300):
+            message = pb.ProcessingRequest(request_body=pb.HttpBody(body=b"x"))
+            message.metadata_context.filter_metadata["envoy.lb"].update({"junk": f"{number}" + "x" * 100_000})
+            raw = message.SerializeToString() + b"\x5a\x84\x80\x06" + b"\x1a\x80\x80\x06" + b"x" * 98_304
+            found = decode(raw)
+            assert found.metadata("envoy.lb")
+            assert found.body_modes() == (0, 0)
+
+    assert peak_bytes(fill) < 3_000_000, "300 messages of 200 KB"
 
 
 def test_the_last_of_two_different_messages_counts() -> None:

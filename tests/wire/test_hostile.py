@@ -14,6 +14,7 @@ import pytest
 from hpack import Encoder
 from tests.unit.wire.peers import data_frame, split
 
+from pointsman.core.budget import Budget
 from pointsman.epp.health import Health
 from pointsman.wire.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
 from pointsman.wire.grpc import Router
@@ -24,8 +25,6 @@ LIMITS = Limits(
     preface_seconds=0.3,
     stalled_seconds=0.5,
     connections=8,
-    unsent_bytes=1 << 20,
-    early_resets=Rate(burst=50, per_second=1),
     pings=Rate(burst=50, per_second=1),
 )
 CHECK = [
@@ -87,7 +86,7 @@ async def server() -> AsyncIterator[Server]:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context))
     health = Health()
     health.set(serving=True)
-    listener = Listener(Router(health.methods(), limits=LIMITS), limits=LIMITS)
+    listener = Listener(Router(health.methods(), limits=LIMITS), limits=LIMITS, budget=Budget())
     await listener.bind(host="127.0.0.1", port=0, flag="--grpc-port")
     yield Server(listener, errors)
     await listener.drain(seconds=0.1)

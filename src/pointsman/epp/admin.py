@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from pointsman.core.budget import Budget
 from pointsman.core.http import Request, Response
 from pointsman.core.logs import cut
 from pointsman.core.numbers import SAFE, whole
@@ -202,6 +203,24 @@ def picker_families(*, director: Director, listener: Listener, bad_files: Callab
     yield Gauge(names("pointsman_wire_streams", ()), "Open streams.", read=lambda: {(): listener.open_streams})
     yield _counter(
         "pointsman_bad_files_total", "Watched files that were refused after a change.", (), lambda: {(): bad_files()}
+    )
+
+
+def memory_families(budget: Budget) -> Iterable[Family]:
+    """Return what is held for peers, and who had to make room."""
+    yield Gauge(
+        names("pointsman_held_bytes", ()),
+        "Bytes held for peers: bodies, unsent answers.",
+        read=lambda: {(): budget.held},
+    )
+    yield Gauge(
+        names("pointsman_held_bytes_limit", ()), "What --max-held-bytes allows.", read=lambda: {(): budget.limit}
+    )
+    yield _counter(
+        "pointsman_held_bytes_shed_total",
+        "Holders that had to make room, by what held the memory.",
+        ("holder",),
+        _one_label(budget.shed),
     )
 
 

@@ -6,6 +6,7 @@ at when the next one is here: a body that arrived in one go would otherwise cost
 """
 
 from collections.abc import Mapping
+from typing import cast
 
 from pointsman.epp.ahead import Ahead
 from pointsman.epp.payload import Reading
@@ -13,13 +14,14 @@ from pointsman.epp.request import Needs
 from pointsman.wire.protobuf import Data
 
 _WORTHWHILE = 32 << 10
+_PART_BYTES = 64  # what a part costs beside its bytes
 _BITE = 16 << 10  # what is hashed at a time, so that it is still near when it is
 
 
 class Body:
     """The parts that are here."""
 
-    __slots__ = ("_ahead", "_fed", "_hashes", "_headers", "_needs", "_parts", "_size")
+    __slots__ = ("_ahead", "_fed", "_hashes", "_headers", "_kept", "_needs", "_parts", "_size")
 
     def __init__(self, *, needs: Needs, headers: Mapping[str, str] | None = None) -> None:
         self._needs = needs
@@ -27,13 +29,20 @@ class Body:
         self._hashes = needs.block_tokens > 0 and needs.tokenizer is None
         self._parts: list[Data] = []
         self._size = 0
+        self._kept = 0
         self._ahead: Ahead | None = None
         self._fed = 0
+
+    @property
+    def kept(self) -> int:
+        """How much memory the parts keep: a view keeps all that it is a view of."""
+        return self._kept
 
     def add(self, part: Data, *, last: bool) -> None:
         """Take the next part."""
         self._parts.append(part)
         self._size += len(part)
+        self._kept += _PART_BYTES + len(part if isinstance(part, bytes) else cast(bytes, part.obj))
         if self._hashes and not last and self._size >= _WORTHWHILE and len(self._parts) > 1:
             self._look_ahead()
 

@@ -2,6 +2,7 @@
 
     Refusal
     ├── BadRequest 400           the client's request makes no sense
+    ├── RequestTimeout 408       … or does not come to an end
     ├── PreconditionFailed 412   the client wants it only where its prefix is cached, and it is nowhere
     ├── TooLarge 413             … or is larger than we take
     ├── ResourceExhausted 429    shed: try again later
@@ -43,6 +44,12 @@ class BadRequest(Refusal):
     status, code = 400, "BadRequest"
 
 
+class RequestTimeout(Refusal):
+    """The client has to send quicker."""
+
+    status, code = 408, "RequestTimeout"
+
+
 class PreconditionFailed(Refusal):
     """The client said under which condition, and it does not hold."""
 
@@ -77,6 +84,12 @@ def no_candidates() -> Refusal:
     """Return the refusal for an empty pool, or a subset hint that leaves nobody."""
     message = "failed to find endpoint candidates for serving the request"
     return ServiceUnavailable(message, dropped="rejected-no-endpoints")
+
+
+def no_memory() -> Refusal:
+    """Return the refusal for a request that holds more than others while memory is short."""
+    message = "the picker holds as many bytes of requests as --max-held-bytes allows, and this one holds most of them"
+    return ResourceExhausted(message, dropped="rejected-memory")
 
 
 def no_pods() -> Refusal:

@@ -12,19 +12,31 @@ import signal
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pointsman.core.budget import Budget
 from pointsman.core.errors import UserError
+from pointsman.core.http import Limits as HttpLimits
 from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import Admin, configuration_family, picker_families, plugin_families, span_family, token_family
+from pointsman.epp.admin import (
+    Admin,
+    configuration_family,
+    memory_families,
+    picker_families,
+    plugin_families,
+    span_family,
+    token_family,
+)
 from pointsman.epp.build import Builder, Built
 from pointsman.epp.config_follow import ConfigFollower
+from pointsman.epp.deadlines import Deadlines
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
 from pointsman.epp.explain_log import Recorder
@@ -59,6 +71,8 @@ log = get_logger(__name__)
 
 _LAST_MOMENT = 5.0
 _LEAST_INTERVAL = 0.05
+# Prometheus, probes and people come here: few, with small questions.
+_METRICS_LIMITS = HttpLimits(body_bytes=64 << 10, connections=256, idle_seconds=300.0)
 
 
 class Picker:
@@ -73,8 +87,11 @@ class Picker:
         self._client: Client | None = None  # of the cluster, where there is one
         self._protocol = ""  # the pool's appProtocol, where there is a pool that has one
         self._stop = asyncio.Event()
+        self._max_body = settings.body_bytes
         self._limits = Limits(message_bytes=settings.message_bytes)
         self._clock = time.monotonic
+        self.budget = Budget(limit=settings.held_bytes)
+        self._deadlines = Deadlines(seconds=settings.body_timeout, clock=self._clock)
         self.pool = Pool(clock=self._clock, staleness=settings.metrics_staleness_threshold)
         self.objectives = Objectives()
         self.rewrites = Rewrites()
@@ -116,8 +133,11 @@ class Picker:
         }
         health = self.health.methods()
         both = {**methods, **health} if settings.health_checking else methods
-        self.listener = Listener(Router(both, limits=self._limits), limits=self._limits)
-        self.health_listener = Listener(Router(health, limits=self._limits), limits=self._limits)
+        self.listener = self._listener(both)
+        self.health_listener = self._listener(health)
+
+    def _listener(self, methods: Mapping[str, Method]) -> Listener:
+        return Listener(Router(methods, limits=self._limits), limits=self._limits, budget=self.budget)
 
     def _open(self, push: Push) -> Call:
         assert self.streams is not None
@@ -129,7 +149,9 @@ class Picker:
             director=self.director,
             ask=self.tokenizer.ask,
             fresh_id=self._fresh_id,
-            max_body=self._settings.body_bytes,
+            max_body=self._max_body,
+            budget=self.budget,
+            deadlines=self._deadlines,
         )
 
     def _rewrite(self, model: str) -> str:
@@ -165,7 +187,7 @@ class Picker:
         tls = server_context(min_version=self._settings.tls_min_version, cipher_suites=self._settings.tls_cipher_suites)
         if self._settings.secure_serving:
             self._load_certificate(tls)
-        async with HttpServer() as http, asyncio.TaskGroup() as tasks:
+        async with HttpServer(budget=self.budget) as http, asyncio.TaskGroup() as tasks:
             self.tokenizer.begin(tasks)
             await self._bind(http, tls=tls)
             followers = [
@@ -213,7 +235,12 @@ class Picker:
         )
         await self.health_listener.bind(host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port")
         metrics = await http.listen(
-            admin, host=settings.host, port=settings.metrics_port, flag="--metrics-port", tls=metrics_context(settings)
+            admin,
+            host=settings.host,
+            port=settings.metrics_port,
+            flag="--metrics-port",
+            tls=metrics_context(settings),
+            limits=_METRICS_LIMITS,
         )
         self.metrics_port = metrics.port
 
@@ -226,6 +253,7 @@ class Picker:
             *source_families(self.polls),
             *plugin_families(self._builder.meters, made=lambda: self.configuration.current.made),
             *picker_families(director=self.director, listener=self.listener, bad_files=lambda: self._bad_files),
+            *memory_families(self.budget),
             configuration_family(self.configuration),
             token_family(self.tokenizer),
             *([span_family(self.tracer)] if self.tracer is not None else []),
@@ -300,10 +328,11 @@ class Picker:
         self.health.note("pool", obstacle="" if self.pool.synced else "it knows no pool")
 
     async def _keep_time(self) -> None:
-        """Let time pass in the pool: scrapes age, ejections end."""
+        """Let time pass: scrapes age, ejections end, requests are late."""
         while True:
             await asyncio.sleep(_LEAST_INTERVAL)
             self.pool.sweep(self._clock())
+            self._deadlines.sweep()
 
     def _load_certificate(self, tls: ssl.SSLContext) -> None:
         if self._settings.cert_path is None:

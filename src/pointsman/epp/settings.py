@@ -78,6 +78,10 @@ class Settings:
     "Largest ext_proc message, as a quantity such as 10MiB (default 4MiB)."
     max_body: str = "64MiB"
     "Largest request body; more is answered with 413."
+    body_timeout: Duration = 60.0
+    "How long a request's body may take to arrive; one that is not complete by then is answered with 408."
+    max_held_bytes: str = "384MiB"
+    "Bytes of bodies and unsent answers that are held for all peers together; beyond it the largest gets 429."
 
     disable_endpoint_subset_filter: bool = False
     "Ignore the proxy's subset hint."
@@ -149,6 +153,10 @@ class Settings:
                     f"--{name.replace('_', '-')} is gone: name the metric in engineConfigs of core-metrics-extractor, "
                     "in the file that --config-file names"
                 )
+        if self.held_bytes < 1 << 20:
+            raise UserError(f"--max-held-bytes {self.max_held_bytes} is too little to serve anyone: give 1MiB or more")
+        if self.body_timeout <= 0:
+            raise UserError("--body-timeout must be longer than nothing: write a duration such as 60s")
         if self.config_file and self.config_text:
             raise UserError("--config-file and --config-text exclude each other: give one")
         self._check_discovery()
@@ -203,6 +211,11 @@ class Settings:
     def body_bytes(self) -> int:
         """The largest request body in bytes."""
         return parse_quantity(self.max_body, flag="--max-body")
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that may be held for all peers together."""
+        return parse_quantity(self.max_held_bytes, flag="--max-held-bytes")
 
 
 def parse_quantity(text: str, *, flag: str) -> int:

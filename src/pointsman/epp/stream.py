@@ -12,14 +12,19 @@ A response's body is looked at for its usage, where a parser reads that API. Whe
 it obeys where it owns both bodies (and `allow_mode_override` lets it), and not in full duplex.
 
 Whatever happens, the reservation is freed: at the end of the response, or when the stream ends, for any reason.
+
+A body that waits for its end, and headers that are large, are on the account of the process's budget: when that is
+spent the largest request is answered with 429. One that is not complete in time is answered with 408.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from pointsman.core.budget import Account, Budget, Exhausted
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
 from pointsman.epp.body import Body
+from pointsman.epp.deadlines import Deadlines
 from pointsman.epp.director import Director
 from pointsman.epp.intake import add_body, choose_parser
 from pointsman.epp.messages import (
@@ -36,7 +41,7 @@ from pointsman.epp.messages import (
 )
 from pointsman.epp.payload import Reading
 from pointsman.epp.pool import Reservation
-from pointsman.epp.refusals import Internal, Refusal, TooLarge
+from pointsman.epp.refusals import Internal, Refusal, RequestTimeout, TooLarge, no_memory
 from pointsman.epp.rename import ResponseRenamer
 from pointsman.epp.rendering import Question, question
 from pointsman.epp.request import Decision, Needs, Rendered, Request
@@ -56,6 +61,8 @@ REQUEST_ID = "x-request-id"
 
 _WENT = ("x-went-into-resp-headers", "true")
 _NOTHING = Needs()
+_HEADER_BYTES = 200  # what a header costs beside its own bytes
+_SMALL_HEADERS = 16 << 10  # bytes up to which they are not worth an account
 _OURS = (
     BodyMode.FULL_DUPLEX_STREAMED,
     BodyMode.NONE,
@@ -77,18 +84,34 @@ class Exchange:
     """The state of one request and its response."""
 
     __slots__ = (
-        "_ask", "_body", "_cause", "_decision", "_director", "_forget", "_fresh_id", "_headers", "_held", "_max_body",
-        "_modes", "_needs", "_push", "_renamer", "_reservation", "_subset", "_usage", "finished",
+        "_account", "_ask", "_body", "_budget", "_cause", "_deadlines", "_decision", "_director", "_forget",
+        "_fresh_id", "_headers", "_headers_kept", "_held", "_max_body", "_modes", "_needs", "_push", "_renamer",
+        "_reservation", "_subset", "_usage", "finished",
     )  # fmt: skip
 
-    def __init__(self, push: Push, *, director: Director, ask: Ask, fresh_id: Callable[[], str], max_body: int) -> None:
+    def __init__(
+        self,
+        push: Push,
+        *,
+        director: Director,
+        ask: Ask,
+        fresh_id: Callable[[], str],
+        max_body: int,
+        budget: Budget,
+        deadlines: Deadlines,
+    ) -> None:
         self._push = push
+        self._budget = budget
+        self._account: Account | None = None  # of what is kept of a request that is large, or slow to come
+        self._deadlines = deadlines
+        deadlines.begin(self)
         self._ask = ask
         self._forget: Callable[[], None] | None = None  # while the tokenizer service is asked
         self._director = director
         self._fresh_id = fresh_id
         self._max_body = max_body
         self._headers: dict[str, str] | None = None
+        self._headers_kept = 0  # their bytes, where they are many
         self._needs = _NOTHING
         self._modes: tuple[int, int] = (BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
         self._subset: tuple[str, ...] | None = None
@@ -132,10 +155,18 @@ class Exchange:
     def closed(self) -> None:
         """Free what the request holds; the only place where a request that ends early is seen."""
         self._ask_no_more()
+        self._deadlines.end(self)
+        if self._account is not None:
+            self._account.release()
         if self._reservation is not None:
             self._reservation.release()
         if self._headers is not None:
             self._director.ended(self._cause)
+
+    def expire(self) -> None:
+        """Answer a request whose body, or beginning, has not come in time."""
+        limit = f"the request was not complete within the {self._deadlines.seconds:g} s that --body-timeout allows"
+        self._give_up(RequestTimeout(limit))
 
     # -- the request --------------------------------------------------------------------------------------------
 
@@ -143,6 +174,10 @@ class Exchange:
         if self._headers is not None:
             raise OutOfOrder("request headers twice")
         self._headers = message.headers
+        kept = message.size + _HEADER_BYTES * len(self._headers)
+        if kept > _SMALL_HEADERS:
+            self._headers_kept = kept
+            self._keep(kept)
         self._modes = message.body_modes() or self._modes
         self._read_subset(message)
         if message.end:
@@ -167,9 +202,13 @@ class Exchange:
             limit = f"the request body is larger than the {self._max_body} bytes that --max-body allows"
             raise self._counted(TooLarge(limit))
         if self._held is not None:
+            before = self._held.kept
             self._held.add(message.body, last=message.end)
             self._read_subset(message)
-            return self._let_go(end=True) if message.end else ()
+            if message.end:
+                return self._let_go(end=True)
+            self._keep(self._held.kept - before)
+            return ()
         if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED:
             return body_replies(Kind.REQUEST_BODY, message.body, end=message.end)
         return (continue_body(Kind.REQUEST_BODY),)
@@ -192,6 +231,7 @@ class Exchange:
         if reading is None:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks
             return [self._pick(self._describe(has_body=False)), *_passed_on(b"", end=end)]
         service = self._needs.tokenizer
+        self._deadlines.end(self)
         asked = None if service is None else question(reading, headers=self._headers or {}, service=service)
         if asked is None:
             return self._send_on(reading, rendered=None, end=end)
@@ -211,6 +251,8 @@ class Exchange:
         self._push(*replies)
 
     def _send_on(self, reading: Reading, *, rendered: Rendered | None, end: bool) -> Sequence[Reply]:
+        if self._account is not None:
+            self._account.set(self._headers_kept)
         request = add_body(self._describe(has_body=True), reading, rendered=rendered)
         headers = self._pick(request)
         target = self._decision.target_model if self._decision is not None else ""
@@ -233,6 +275,7 @@ class Exchange:
         )
 
     def _pick(self, request: Request) -> bytes:
+        self._deadlines.end(self)
         decision, self._reservation = self._director.direct(request)
         self._decision = decision
         own_id = () if REQUEST_ID in request.headers else ((REQUEST_ID, request.id),)
@@ -250,6 +293,22 @@ class Exchange:
         if isinstance(hint, list):
             self._subset = tuple(target for target in hint if isinstance(target, str))
 
+    def _keep(self, size: int) -> None:
+        """Account for memory that is kept until more comes; the request is refused when there is no room."""
+        if self._account is None:
+            self._account = self._budget.account("request", shed=lambda: self._give_up(no_memory()))
+        try:
+            self._account.hold(size)
+        except Exhausted:
+            self._held = None
+            raise self._counted(no_memory()) from None
+
+    def _give_up(self, refusal: Refusal) -> None:
+        """Answer a request that nothing has come for just now."""
+        self._held = None
+        self._ask_no_more()
+        self._push(*self._refuse(self._counted(refusal)))
+
     def _counted(self, refusal: Refusal) -> Refusal:
         """Count a refusal that is ours and not the director's."""
         self._director.refused(self._describe(has_body=True), refusal)
@@ -258,6 +317,7 @@ class Exchange:
     def _refuse(self, refusal: Refusal) -> Sequence[Reply]:
         self._cause = "refused"
         self.finished = True
+        self._held = None
         if self._reservation is not None:
             self._reservation.release()
         return (immediate_reply(refusal.status, headers=refusal.headers, body=refusal.body),)

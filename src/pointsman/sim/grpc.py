@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from pointsman.core.budget import Budget
 from pointsman.sim import rpc
 from pointsman.sim.failures import Refusal
 from pointsman.wire.grpc import Call, Failure, Method, Push, Router, Status
@@ -54,8 +55,8 @@ class Adapted:
         self._call.closed()
 
 
-def protocol(methods: Mapping[str, Callable[[rpc.Push], rpc.Call]]) -> asyncio.Protocol:
-    """Return the protocol of one connection that serves these methods."""
+def listener(methods: Mapping[str, Callable[[rpc.Push], rpc.Call]], *, budget: Budget) -> Listener:
+    """Return what takes over the connections that ask for these methods."""
     limits = Limits()
 
     def adapt(opened: Callable[[rpc.Push], rpc.Call]) -> Method:
@@ -65,4 +66,9 @@ def protocol(methods: Mapping[str, Callable[[rpc.Push], rpc.Call]]) -> asyncio.P
         return open_call
 
     router = Router({path: adapt(opened) for path, opened in methods.items()}, limits=limits)
-    return Peer(Listener(router, limits=limits))
+    return Listener(router, limits=limits, budget=budget)
+
+
+def protocol(listener: Listener) -> asyncio.Protocol:
+    """Return the protocol of one connection."""
+    return Peer(listener)

@@ -11,11 +11,12 @@ import signal
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.request import urlretrieve
 
+from pointsman.core.budget import Budget
 from pointsman.core.documents import parse_yaml, read_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.http import Limits, Listener, Request, Response, Server
@@ -27,6 +28,9 @@ from pointsman.sim.latency import StepModel, step_model
 from pointsman.sim.pod import Pod
 from pointsman.sim.routes import Routes
 from pointsman.sim.settings import Settings
+
+if TYPE_CHECKING:
+    from pointsman.wire.listener import Listener as WireListener
 
 SHIPPED = "rtxpro6000-llama-3.1-8b.yaml"
 _LOG = get_logger(__name__)
@@ -145,7 +149,7 @@ async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIte
             number = place.index // settings.data_parallel_size
             listener.handler = Routes(pod, identity=identity(settings, pod=number, port=pod.port, environ=environ))
             if not settings.mm_encoder_only:
-                listener.http2 = partial(speak_grpc, pod)
+                listener.http2 = Speaker(pod, budget=server.budget)
             served.append(Served(pod, listener))
             if settings.enable_kvcache and (settings.zmq_endpoint or settings.kv_events_replay_endpoint):
                 running.append(tasks.create_task(_publish(pod, place=place, environ=environ)))
@@ -205,11 +209,21 @@ async def _reload(context: ssl.SSLContext, settings: Settings) -> None:
             _LOG.warning("the old certificate stays", reason=str(error))
 
 
-def speak_grpc(pod: Pod) -> asyncio.Protocol:
-    """Return the protocol of one HTTP/2 connection to the pod."""
-    from pointsman.sim import grpc
+class Speaker:
+    """Takes over the HTTP/2 connections to a pod. Made ready with the first of them: most pods see none."""
 
-    return grpc.protocol(rpc.methods(pod))
+    def __init__(self, pod: Pod, *, budget: Budget) -> None:
+        self._pod = pod
+        self._budget = budget
+        self._listener: WireListener | None = None
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol of one connection."""
+        from pointsman.sim import grpc
+
+        if self._listener is None:
+            self._listener = grpc.listener(rpc.methods(self._pod), budget=self._budget)
+        return grpc.protocol(self._listener)
 
 
 async def run(settings: Settings) -> None:

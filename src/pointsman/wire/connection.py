@@ -7,7 +7,14 @@ connection per worker, so under load one read carries frames of many requests.
 
 Invariants: `receive` never raises; a `ConnectionFault` ends this connection only, a `StreamFault` this stream only;
 each handler's `closed` is called exactly once, whoever ends the stream; nothing is kept of a stream after that but its
-number.
+number. **No input costs more than time linear in its bytes**, or in the bytes that it lets out, however many streams
+are open or blocked; a test counts the work per kind of frame. One `receive` handles a bounded number of frames and
+leaves the rest for `proceed`, so that the loop gets round to everybody else. What streams hold is on the account of the
+process's `Budget`; when that is spent one stream pays, never the connection, which is everybody's.
+
+A reset costs us a few microseconds, all of them before the next frame is read, and makes us send nothing: a flood of
+them is no worse than any other, so it is not counted. Envoy sends thousands a second when that many clients hang up,
+and ending its connection for it would end everybody's requests.
 
 Only what ext_proc and gRPC health need is here: no push, no priorities (read, checked, ignored), no extension frames.
 """
@@ -15,6 +22,7 @@ Only what ext_proc and gRPC health need is here: no push, no priorities (read, c
 from collections import deque
 from collections.abc import Callable
 
+from pointsman.core.budget import Account, Budget
 from pointsman.core.logs import get_logger
 from pointsman.wire.frames import (
     ACK,
@@ -50,7 +58,10 @@ STREAM_WINDOW = 8 << 20
 CONNECTION_WINDOW = 64 << 20
 _DRAIN_PING = b"pm-drain"
 _STATELESS_AFTER = 15  # stream number: a peer that opens this many is Envoy, not a probe
-_REMEMBERED = 512  # numbers of ended streams, for the right answer to a late frame
+_REMEMBERED = 128  # numbers of ended streams, for the right answer to a late frame
+_TURN_FRAMES = 32  # how many frames are handled before others have their turn
+_TURN_BYTES = 1 << 20  # … and about how much we send
+STREAM_BYTES = 3072  # what an open stream costs, with its call, when it holds nothing
 
 
 class Connection:
@@ -62,36 +73,40 @@ class Connection:
         accept: Callable[["Connection", Stream, Block], Handler],
         limits: Limits,
         clock: Callable[[], float],
+        budget: Budget,
         on_limit: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self._accept = accept
         self._limits = limits
+        self._budget = budget
         self._on_limit = on_limit
-        self.out = Outbox(unsent_bytes=limits.unsent_bytes, on_end=self._local_end)
+        self.out = Outbox(account=self.account, on_end=self._local_end)
         self.out.frames.append(_opening(limits))
-        self._rest = b""
+        self._rest = b""  # the beginning of a frame
+        self._late = b""  # what was read and waits for its turn …
+        self._late_at = 0  # … from here on
         self._reader = HeaderReader(limits=limits)
         self._streams: dict[int, Stream] = {}
-        self._ended: deque[int] = deque(maxlen=_REMEMBERED)  # by the peer, or by both
-        self._abandoned: deque[int] = deque(maxlen=_REMEMBERED)  # by us: late frames are no error
+        self._ended = _Recent()  # by the peer, or by both
+        self._abandoned = _Recent()  # by us: late frames are no error
         self._last = 0
         self._consumed = 0
-        self._held = 0
         self._preface = False
         self._settled = False
         self._unacknowledged = 1  # SETTINGS of ours that the peer has not acknowledged
         self._stateless_asked = False
         self._block: list[bytes] | None = None  # HEADERS waiting for CONTINUATION
         self._block_head = (0, 0)  # … its stream and flags
+        self._block_bytes = 0
         self._draining = False
         self._refusing = False
-        self._early_resets = Bucket(limits.early_resets, clock=clock)
         self._settings = Bucket(limits.settings, clock=clock)
         self._pings = Bucket(limits.pings, clock=clock)
         self._empty_data = Bucket(limits.empty_data, clock=clock)
         self._ignored = Bucket(limits.ignored_frames, clock=clock)
         self._window_updates = Bucket(limits.window_updates, clock=clock)
         self._stream_errors = Bucket(limits.stream_errors, clock=clock)
+        self._tired = False  # the turn was over before the input was
         self.closing = False  # the socket is to be closed once the output is written
         self.flush: Callable[[], None] = lambda: None  # set by the shell: write what `out.take` returns
 
@@ -107,14 +122,39 @@ class Connection:
         """How many streams are open."""
         return len(self._streams)
 
+    @property
+    def used(self) -> bool:
+        """Whether there was ever a stream."""
+        return self._last > 0
+
+    @property
+    def backlog(self) -> bool:
+        """Whether there is input that waits for `proceed`."""
+        return bool(self._late)
+
     def receive(self, data: bytes) -> bytes:
         """Take bytes from the socket and return what to write to it."""
+        if self._late:
+            data, self._late = self._late[self._late_at :] + data, b""
+        return self._work(data, 0)
+
+    def proceed(self) -> bytes:
+        """Go on with input that waits; return what to write."""
+        data, self._late = self._late, b""
+        return self._work(data, self._late_at)
+
+    def _work(self, data: bytes, start: int) -> bytes:
         if self.closing:
             return b""
         try:
-            start = self._complete_rest(data) if self._rest else 0
+            if self._rest:
+                start = self._complete_rest(data)
             if start < len(data):
-                self._rest = data[self._parse(data, start) :]
+                here = self._parse(data, start, frames=_TURN_FRAMES)
+                if self._tired and here < len(data) and not self.closing:
+                    self._late, self._late_at = data, here
+                else:
+                    self._rest = data[here:]
         except ConnectionFault as fault:
             self._fail(fault)
         except Exception:
@@ -125,8 +165,9 @@ class Connection:
     def lost(self) -> None:
         """Note that the socket is gone: every stream ends."""
         self.closing = True
-        self._rest = b""
+        self._rest = self._late = b""
         streams, self._streams = self._streams, {}
+        self._budget.give(STREAM_BYTES * len(streams))
         for stream in streams.values():
             self.out.drop(stream)
             stream.handler.closed()
@@ -144,21 +185,24 @@ class Connection:
         self._fail(ConnectionFault(Code.ENHANCE_YOUR_CALM, reason, limit=limit))
         self.flush()
 
-    def push(self, send: Callable[[], None]) -> None:
-        """Run something that sends on its own account, outside `receive`, and write what it sent."""
+    def push(self, stream: Stream, send: Callable[[], None]) -> None:
+        """Run something that sends on a stream's own account, outside `receive`, and write what it sent."""
         try:
             send()
-        except ConnectionFault as fault:
-            self._fail(fault)
+        except StreamFault as fault:
+            self._reset(stream.id, fault)
         self.flush()
 
     # -- for handlers -------------------------------------------------------------------------------------------
 
-    def hold(self, delta: int) -> None:
-        """Account for bytes that a handler keeps of incomplete messages."""
-        self._held += delta
-        if self._held > self._limits.held_bytes:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too much of incomplete messages", limit="held_bytes")
+    def account(self, stream: Stream) -> Account:
+        """Return an account for what is held for the stream; when it has to make room the stream is reset."""
+        return self._budget.account("stream", shed=lambda: self._shed(stream))
+
+    def _shed(self, stream: Stream) -> None:
+        self.out.frames.append(reset(stream.id, Code.ENHANCE_YOUR_CALM))
+        self._forget(stream, by_us=True)
+        self.flush()
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
@@ -173,8 +217,9 @@ class Connection:
     def _forget(self, stream: Stream, *, by_us: bool) -> None:
         if self._streams.pop(stream.id, None) is None:
             return
+        self._budget.give(STREAM_BYTES)
         self.out.drop(stream)
-        (self._abandoned if by_us else self._ended).append(stream.id)
+        (self._abandoned if by_us else self._ended).add(stream.id)
         stream.handler.closed()
         if self._refusing and not self._streams:
             self.closing = True
@@ -188,14 +233,16 @@ class Connection:
         self.lost()
 
     def _reset(self, stream_id: int, fault: StreamFault) -> None:
-        if not self._stream_errors.take():
+        if fault.limit:  # it is we who are short of something
+            self._on_limit(fault.limit)
+        elif not self._stream_errors.take():
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many stream errors", limit="stream_errors")
         self.out.frames.append(reset(stream_id, fault.code))
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._forget(stream, by_us=True)
         else:
-            self._abandoned.append(stream_id)
+            self._abandoned.add(stream_id)
 
     # -- input --------------------------------------------------------------------------------------------------
 
@@ -216,19 +263,21 @@ class Connection:
             piece = data[taken : taken + wanted - len(rest)]
             taken += len(piece)
             self._rest = rest = rest + piece
-            used = self._parse(rest, 0)  # refuses a frame that is too large before it is here
+            used = self._parse(rest, 0, frames=1)  # refuses a frame that is too large before it is here
             if used:
                 self._rest = rest[used:]
                 return taken
         return taken
 
-    def _parse(self, buffer: bytes, start: int) -> int:
-        """Handle every complete frame in the buffer from `start` on; return up to where that was."""
+    def _parse(self, buffer: bytes, start: int, *, frames: int) -> int:
+        """Handle the complete frames in the buffer from `start` on, so many at most; return up to where that was."""
         here = start if self._preface else self._read_preface(buffer)
         size_limit = self._limits.frame_bytes
         size_all = len(buffer)
         unpack = HEADER.unpack_from
-        while size_all - here >= 9 and not self.closing and self._preface:
+        out = self.out
+        least_window = out.window - _TURN_BYTES
+        while size_all - here >= 9 and frames and out.window > least_window and not self.closing and self._preface:
             high, low, kind, flags, stream_id = unpack(buffer, here)
             size = high << 16 | low
             stop = here + 9 + size
@@ -238,6 +287,7 @@ class Connection:
                 break
             payload = buffer[here + 9 : stop]
             here = stop
+            frames -= 1
             stream_id &= MAX_WINDOW
             try:
                 if kind == 0 and self._block is None and self._settled:
@@ -246,6 +296,7 @@ class Connection:
                     self._on_other(kind, stream_id, flags, payload)
             except StreamFault as fault:
                 self._reset(stream_id, fault)
+        self._tired = not frames or out.window <= least_window
         if self._consumed > CONNECTION_WINDOW >> 1:
             self.out.frames.append(window_update(0, self._consumed))
             self._consumed = 0
@@ -264,7 +315,7 @@ class Connection:
         self._consumed += size
         stream = self._streams.get(stream_id)
         if stream is None or stream.remote_closed:
-            self._on_stray(stream_id, "DATA", known=stream is not None)
+            self._on_late_data(stream_id, flags, empty=not size, known=stream is not None)
             return
         end = flags & END_STREAM != 0
         stream.received += size
@@ -288,13 +339,19 @@ class Connection:
         if stream.expected < 0 or (end and stream.expected):
             raise StreamFault(Code.PROTOCOL_ERROR, "content-length does not match the DATA frames")
 
-    def _on_stray(self, stream_id: int, what: str, *, known: bool) -> None:
-        """Take a frame of a stream that is not open: an error unless it was we who ended it."""
+    def _on_late_data(self, stream_id: int, flags: int, *, empty: bool, known: bool) -> None:
+        """Take DATA of a stream that is not open: an error only where the peer itself had ended it.
+
+        When we end many streams at once a great deal may be on its way, so that only empty frames are counted.
+        """
         if stream_id == 0 or (not known and stream_id > self._last):
-            raise ConnectionFault(Code.PROTOCOL_ERROR, f"{what} on an idle stream")
-        if stream_id not in self._abandoned:
-            raise StreamFault(Code.STREAM_CLOSED, f"{what} on a closed stream")
-        self._ignore()
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "DATA on an idle stream")
+        if known or stream_id in self._ended:
+            raise StreamFault(Code.STREAM_CLOSED, "DATA on a closed stream")
+        if flags & END_STREAM:
+            self._ended.add(stream_id)
+        elif empty and not self._empty_data.take():
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "empty DATA frames", limit="empty_data")
 
     def _ignore(self) -> None:
         if not self._ignored.take():
@@ -343,6 +400,7 @@ class Connection:
         else:
             self._block = [payload]
             self._block_head = (stream_id, flags)
+            self._block_bytes = len(payload)
         if depends_on_itself:
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
@@ -351,9 +409,10 @@ class Connection:
         if parts is None or stream_id != self._block_head[0]:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION out of place")
         parts.append(payload)
+        self._block_bytes += len(payload)
         if len(parts) > self._limits.continuations:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many CONTINUATIONs", limit="continuations")
-        if sum(map(len, parts)) > self._limits.header_block_bytes:
+        if self._block_bytes > self._limits.header_block_bytes:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "header block too large", limit="header_block_bytes")
         if flags & END_HEADERS:
             self._block = None
@@ -370,12 +429,15 @@ class Connection:
         if headers.malformed:
             raise StreamFault(Code.PROTOCOL_ERROR, headers.malformed)
         if self._refusing or len(self._streams) >= self._limits.concurrent_streams:
-            raise StreamFault(Code.REFUSED_STREAM, "too many streams")
+            raise StreamFault(Code.REFUSED_STREAM, "too many streams", limit="concurrent_streams")
         end = flags & END_STREAM != 0
-        stream = Stream(stream_id, window=self.out.peer_window, expected=headers.content_length)
-        stream.remote_closed = end
-        if end and stream.expected > 0:
+        if end and headers.content_length > 0:
             raise StreamFault(Code.PROTOCOL_ERROR, "content-length without DATA")
+        if not self._budget.take(STREAM_BYTES):
+            raise StreamFault(Code.REFUSED_STREAM, "no memory for another stream", limit="streams")
+        out = self.out
+        stream = Stream(stream_id, window=out.peer_window, shift=out.shift, expected=headers.content_length)
+        stream.remote_closed = end
         self._streams[stream_id] = stream
         if not self._stateless_asked and stream_id > _STATELESS_AFTER:
             self._ask_for_stateless_headers()
@@ -414,13 +476,9 @@ class Connection:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "RST_STREAM of the wrong size")
         stream = self._streams.get(stream_id)
         if stream is not None:
-            if not stream.answered and not self._early_resets.take():
-                raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "streams reset before an answer", limit="early_resets")
             self._forget(stream, by_us=False)
         elif stream_id == 0 or stream_id > self._last:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
-        elif stream_id not in self._abandoned:
-            self._ignore()
 
     def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id:
@@ -435,10 +493,17 @@ class Connection:
         if not self._settings.take():
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many SETTINGS", limit="settings")
         self._settled = True
+        window = self.out.peer_window
         for at in range(0, len(payload), 6):
-            self._apply(*PAIR.unpack_from(payload, at))
+            key, value = PAIR.unpack_from(payload, at)
+            self._check_setting(key, value)
+            if key == Setting.INITIAL_WINDOW_SIZE:
+                window = value
+            elif key == Setting.MAX_FRAME_SIZE:
+                self.out.peer_frame = value
         self.out.frames.append(SETTINGS_ACK)
-        self.out.release_all()
+        if window != self.out.peer_window:  # once per frame, whatever stands in it
+            self.out.resize(window)
 
     def _on_settings_ack(self) -> None:
         if not self._unacknowledged:
@@ -454,21 +519,13 @@ class Connection:
         self._unacknowledged += 1
         self.out.frames.append(settings({Setting.HEADER_TABLE_SIZE: 0}))
 
-    def _apply(self, key: int, value: int) -> None:
+    def _check_setting(self, key: int, value: int) -> None:
         if key == Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
-        if key == Setting.MAX_FRAME_SIZE:
-            if not DEFAULT_FRAME <= value < 1 << 24:
-                raise ConnectionFault(Code.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
-            self.out.peer_frame = value
-        elif key == Setting.INITIAL_WINDOW_SIZE:
-            if value > MAX_WINDOW:
-                raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
-            delta, self.out.peer_window = value - self.out.peer_window, value
-            for stream in self._streams.values():
-                stream.window += delta
-                if stream.window > MAX_WINDOW:
-                    raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "a window above its maximum")
+        if key == Setting.MAX_FRAME_SIZE and not DEFAULT_FRAME <= value < 1 << 24:
+            raise ConnectionFault(Code.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+        if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
 
     def _on_ping(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id:
@@ -521,11 +578,31 @@ class Connection:
             if stream_id > self._last:
                 raise ConnectionFault(Code.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
             return
-        stream.window += increment
-        if not increment or stream.window > MAX_WINDOW:
-            code = Code.FLOW_CONTROL_ERROR if increment else Code.PROTOCOL_ERROR
-            raise StreamFault(code, "WINDOW_UPDATE out of range")
-        self.out.release(stream)
+        if not increment:
+            raise StreamFault(Code.PROTOCOL_ERROR, "WINDOW_UPDATE out of range")
+        if self.out.widen(stream, increment) > MAX_WINDOW:
+            raise StreamFault(Code.FLOW_CONTROL_ERROR, "WINDOW_UPDATE out of range")
+
+
+class _Recent:
+    """The last few numbers of streams."""
+
+    __slots__ = ("_known", "_order")
+
+    def __init__(self) -> None:
+        self._order: deque[int] = deque()
+        self._known: set[int] = set()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._known
+
+    def add(self, number: int) -> None:
+        """Remember one more, and forget the oldest."""
+        if number not in self._known:
+            self._known.add(number)
+            self._order.append(number)
+            if len(self._order) > _REMEMBERED:
+                self._known.remove(self._order.popleft())
 
 
 def _opening(limits: Limits) -> bytes:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from pointsman.core.budget import Exhausted
 from pointsman.core.logs import get_logger
 from pointsman.wire.connection import Connection
 from pointsman.wire.frames import WireFault
@@ -22,6 +23,7 @@ from pointsman.wire.protobuf import Data, Malformed
 log = get_logger(__name__)
 
 _PREFIX = struct.Struct(">BI")
+_PART_BYTES = 64  # what a part of a message costs beside its bytes
 _VIEWED = 4096  # from so many bytes on a copy costs more than what it spares
 
 
@@ -195,15 +197,13 @@ class ServerStream:
 
     def closed(self) -> None:
         """Let go of what is held."""
-        if self._have:
-            self._connection.hold(-self._have)
-            self._have = 0
-            self._parts.clear()
+        self._have = 0
+        self._parts.clear()
         self.call.closed()
 
     def push(self, *messages: Reply) -> None:
         """Send messages of the call's own accord; the last ones if the call has finished by then."""
-        self._connection.push(lambda: self._push(messages))
+        self._connection.push(self._stream, lambda: self._push(messages))
 
     def _push(self, messages: Sequence[Reply]) -> None:
         self._reply(messages)
@@ -225,7 +225,8 @@ class ServerStream:
             if self._have + len(payload) < self._want:
                 self._keep(payload)
                 return
-            self._connection.hold(-self._have)
+            if self._stream.account is not None:
+                self._stream.account.hold(-self._have - _PART_BYTES * len(self._parts))
             payload = b"".join((*self._parts, payload))
             self._parts.clear()
             self._have = 0
@@ -255,9 +256,15 @@ class ServerStream:
             self._keep(payload[here:] if here else payload)
 
     def _keep(self, part: bytes) -> None:
+        account = self._stream.account
+        if account is None:
+            account = self._stream.account = self._connection.account(self._stream)
+        try:
+            account.hold(len(part) + _PART_BYTES)
+        except Exhausted:
+            raise Failure(Status.RESOURCE_EXHAUSTED, "too much of messages that are not complete") from None
         self._parts.append(part)
         self._have += len(part)
-        self._connection.hold(len(part))
 
     def _reply(self, replies: Sequence[Reply]) -> None:
         stream = self._stream

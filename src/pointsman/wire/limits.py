@@ -1,8 +1,9 @@
 """What a peer may cost us. Every limit has a name, which stands in the GOAWAY that enforces it and in the metrics.
 
-Rates are token buckets: a burst is free, a flood is not. They count only what a well-behaved peer does rarely; Envoy
-ends *every* ext_proc stream with RST_STREAM, so a reset counts only when it comes before our first reply (the mark of a
-rapid-reset attack, and of a client that hangs up early, hence the generous burst).
+Rates are token buckets: a burst is free, a flood is not. They count only what a well-behaved peer does rarely, because
+what they end is a connection, and Envoy has one for all its requests. Resets are not among them: Envoy ends *every*
+ext_proc stream with one, and thousands a second before our first reply when as many clients give up. What a flood of
+them may cost is bounded by turns instead (`wire.connection`, `core.inbox`), and memory by the `Budget`.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The whole budget of one connection (the last two: of the process)."""
+    """What one connection may do (the last three: what a port takes)."""
 
     concurrent_streams: int = 4096
     header_list_bytes: int = 65_536  # decoded; also the cap of an HPACK bomb
@@ -27,20 +28,19 @@ class Limits:
     continuations: int = 32
     frame_bytes: int = 16_384
     message_bytes: int = 4 << 20
-    held_bytes: int = 128 << 20  # parts of messages that are not complete yet
-    unsent_bytes: int = 128 << 20  # replies that the peer's window does not let out
-    early_resets: Rate = Rate(burst=2000, per_second=200)
     settings: Rate = Rate(burst=50, per_second=5)
     pings: Rate = Rate(burst=100, per_second=20)
     empty_data: Rate = Rate(burst=500, per_second=100)
-    ignored_frames: Rate = Rate(burst=1000, per_second=100)  # PRIORITY, unknown types, frames of closed streams
+    ignored_frames: Rate = Rate(burst=1000, per_second=100)  # PRIORITY, unknown types, acknowledgements of nothing
     window_updates: Rate = Rate(burst=20_000, per_second=10_000)
     stream_errors: Rate = Rate(burst=500, per_second=50)  # each costs us a RST_STREAM
     preface_seconds: float = 10.0
     stalled_seconds: float = 30.0  # how long a peer may leave our bytes unread
     linger_seconds: float = 1.0  # how long we discard input after our GOAWAY, so that it is not lost to a reset
+    linger_bytes: int = 1 << 20  # … and how much of it
     connections: int = 1024
-    accept_backlog: int = 512
+    accept_backlog: int = 4096
+    handshake_seconds: float = 5.0
 
 
 class Bucket:

@@ -2,14 +2,22 @@
 
 Owns what only a socket can show: a peer that never introduces itself, one that does not read, and too many of them. A
 peer that does not read is not read either, so what it can make us hold stays bounded; after `stalled_seconds` it goes.
+
+Everybody gets a turn: input is handled for a slice of time per round of the loop (`core.inbox`), and of one peer's only
+so many frames at a time; a peer whose input waits is not read. And everybody gets in: when there are as many
+connections as we take, one makes room for the newcomer, of the address that has most: one that never asked for
+anything, or else one that has no stream open; one that has a stream only for a newcomer from elsewhere.
 """
 
 import asyncio
 import ssl
 from collections import Counter
+from functools import partial
 from typing import cast
 
+from pointsman.core.budget import Account, Budget, Exhausted
 from pointsman.core.errors import PortTaken, UserError
+from pointsman.core.inbox import Inbox
 from pointsman.wire.connection import Connection
 from pointsman.wire.grpc import Router
 from pointsman.wire.limits import Limits
@@ -18,70 +26,137 @@ from pointsman.wire.limits import Limits
 class Peer(asyncio.Protocol):
     """One connection."""
 
+    connection: Connection
+
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._unsent: Account | None = None  # what waits in the socket, while it is much
+        self._discarded = 0  # bytes since our last words
         self._closing = False
-        self.connection = Connection(
-            accept=listener.router.accept,
-            limits=listener.limits,
-            clock=listener.loop.time,
-            on_limit=listener.count_limit,
-        )
-        self.connection.flush = self._flush
+        self._choked = False  # it has a good deal to read before we read on
+        self._queued = False  # its input is in line
+        self._paused = False
+        self.address = ""
+        self.used = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Introduce ourselves."""
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._listener.peers) >= self._listener.limits.connections:
-            self._listener.count_limit("connections")
+        self.address = (transport.get_extra_info("peername") or ("",))[0]
+        listener = self._listener
+        self.connection = Connection(
+            accept=listener.router.accept,
+            limits=listener.limits,
+            clock=listener.loop.time,
+            budget=listener.budget,
+            on_limit=listener.count_limit,
+        )
+        self.connection.flush = self._flush
+        if not listener.guests.admit(self):
+            listener.count_limit("connections")
             self._transport.abort()
             return
-        self._listener.peers.add(self)
-        self._timer = self._listener.loop.call_later(self._listener.limits.preface_seconds, self._check_ready)
+        self._timer = listener.loop.call_later(listener.limits.preface_seconds, self._check_ready)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        """Handle the input now, or when its turn has come."""
+        if self._closing:
+            self._discard(data)
+        elif self._listener.inbox.open() and not self._queued:
+            self._take(data)
+        else:
+            self._queued = True
+            self._listener.inbox.put(partial(self._take_later, data))
+            self._pace()
+
+    def _take_later(self, data: bytes) -> None:
+        self._queued = False
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
         """Pass bytes through the connection; everything that they cause leaves in one write."""
-        out = self.connection.receive(data)
+        self._write(self.connection.receive(data))
+        if not self.used and self.connection.used:
+            self._listener.guests.note_use(self)
+
+    def _go_on(self) -> None:
+        """Take another turn with what was read before."""
+        self._queued = False
+        if not self._choked and not self._closing:
+            self._write(self.connection.proceed())
+
+    def _write(self, out: bytes) -> None:
         transport = self._transport
-        if transport is not None:
-            if out:
-                transport.write(out)
-            if self.connection.closing:
-                self._close()
+        if transport is None:
+            return
+        if out:
+            transport.write(out)
+        if self.connection.closing:
+            self._close()
+            return
+        if self._choked:
+            self._count_unsent()
+        if self.connection.backlog or self._paused:
+            self._pace()
+
+    def _pace(self) -> None:
+        """Line up for another turn if there is input left, and read on if there is none."""
+        if self._transport is None or self._closing:
+            return
+        if self.connection.backlog and not self._queued and not self._choked:
+            self._queued = True
+            self._listener.inbox.put(self._go_on)
+        pause = self._queued or self._choked
+        if pause != self._paused:
+            self._paused = pause
+            (self._transport.pause_reading if pause else self._transport.resume_reading)()
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """End every stream."""
         self._cancel_timer()
         self._transport = None
-        self._listener.peers.discard(self)
+        self._listener.guests.leave(self)
+        if self._unsent is not None:
+            self._unsent.release()
         self.connection.lost()
 
     def pause_writing(self) -> None:
         """Stop reading from one who does not read."""
         if self._transport is not None and not self._closing:
-            self._transport.pause_reading()
+            self._choked = True
+            self._pace()
             self._cancel_timer()
             self._timer = self._listener.loop.call_later(self._listener.limits.stalled_seconds, self._give_up)
 
     def resume_writing(self) -> None:
         """Go on."""
+        self._choked = False
+        if self._unsent is not None:
+            self._unsent.release()
         if self._transport is not None and not self._closing:
             self._cancel_timer()
-            self._transport.resume_reading()
+            self._pace()
 
     def abort(self) -> None:
         """Close without waiting for anything."""
         if self._transport is not None:
             self._transport.abort()
 
+    def _count_unsent(self) -> None:
+        """Account for what the peer does not read; it goes when there is no room for that."""
+        if self._unsent is None:
+            self._unsent = self._listener.budget.account("socket", shed=self._give_up)
+        assert self._transport is not None
+        try:
+            self._unsent.set(self._transport.get_write_buffer_size())
+        except Exhausted:
+            self._give_up()
+
     def _flush(self) -> None:
-        if self._transport is not None:
-            self._transport.write(self.connection.out.take())
-            if self.connection.closing:
-                self._close()
+        self._write(self.connection.out.take())
 
     def _close(self) -> None:
         """Close so that our last words arrive: closing over unread input would reset the connection under them."""
@@ -90,11 +165,19 @@ class Peer(asyncio.Protocol):
             return
         self._closing = True
         self._cancel_timer()
+        if self._paused:
+            transport.resume_reading()
         if transport.can_write_eof():
             transport.write_eof()
             self._timer = self._listener.loop.call_later(self._listener.limits.linger_seconds, self.abort)
         else:
             transport.close()
+
+    def _discard(self, data: bytes) -> None:
+        """Let go of one that goes on sending although we have closed."""
+        self._discarded += len(data)
+        if self._discarded > self._listener.limits.linger_bytes:
+            self.abort()
 
     def _check_ready(self) -> None:
         if not self.connection.ready:
@@ -110,14 +193,72 @@ class Peer(asyncio.Protocol):
             self._timer = None
 
 
+class Guests:
+    """Who is connected, by address, and who makes room for a newcomer."""
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._strangers: dict[str, dict[Peer, None]] = {}  # never had a stream; the oldest first
+        self._known: dict[str, dict[Peer, None]] = {}
+        self._counts: Counter[str] = Counter()
+        self.peers: set[Peer] = set()
+
+    def admit(self, peer: Peer) -> bool:
+        """Take a newcomer in, in another's place if need be; return whether there is one."""
+        if len(self.peers) >= self._limit:
+            victim = self._victim(peer.address)
+            if victim is None:
+                return False
+            self.leave(victim)
+            victim.abort()
+        self.peers.add(peer)
+        self._counts[peer.address] += 1
+        self._strangers.setdefault(peer.address, {})[peer] = None
+        return True
+
+    def note_use(self, peer: Peer) -> None:
+        """Note that a peer has opened a stream."""
+        peer.used = True
+        if peer in self.peers:
+            self._strangers[peer.address].pop(peer, None)
+            self._known.setdefault(peer.address, {})[peer] = None
+
+    def leave(self, peer: Peer) -> None:
+        """Forget one."""
+        if peer not in self.peers:
+            return
+        self.peers.discard(peer)
+        for group in (self._strangers, self._known):
+            group.get(peer.address, {}).pop(peer, None)
+        self._counts[peer.address] -= 1
+        if not self._counts[peer.address]:
+            del self._counts[peer.address]
+            self._strangers.pop(peer.address, None)
+            self._known.pop(peer.address, None)
+
+    def _victim(self, newcomer: str) -> Peer | None:
+        address, count = self._counts.most_common(1)[0]
+        stranger = next(iter(self._strangers.get(address, ())), None)
+        if stranger is not None:
+            return stranger
+        known = self._known[address]
+        idle = next((peer for peer in known if not peer.connection.open_streams), None)
+        if idle is not None or count <= self._counts[newcomer] + 1:
+            return idle
+        return next(iter(known))
+
+
 class Listener:
     """One bound port."""
 
-    def __init__(self, router: Router, *, limits: Limits) -> None:
+    def __init__(self, router: Router, *, limits: Limits, budget: Budget) -> None:
         self.router = router
         self.limits = limits
+        self.budget = budget
         self.loop = asyncio.get_running_loop()
-        self.peers: set[Peer] = set()
+        self.inbox = Inbox()
+        self.guests = Guests(limit=limits.connections)
+        self.peers = self.guests.peers
         self.limit_hits: Counter[str] = Counter()
         self.port = 0
         self._server: asyncio.Server | None = None
@@ -129,7 +270,13 @@ class Listener:
         """
         try:
             self._server = await self.loop.create_server(
-                lambda: Peer(self), host, port, ssl=tls, backlog=self.limits.accept_backlog, reuse_address=True
+                lambda: Peer(self),
+                host,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=self.limits.handshake_seconds if tls is not None else None,
+                backlog=self.limits.accept_backlog,
+                reuse_address=True,
             )
         except OSError as error:
             if error.errno in {48, 98}:

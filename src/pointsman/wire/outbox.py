@@ -1,14 +1,20 @@
 """What leaves one HTTP/2 connection: response headers, DATA within both windows, trailers.
 
 Owns the peer's flow-control windows and what they hold back. Frames collect in `frames` until the connection takes them
-all for one write. A stream whose window is closed keeps its data here, bounded over all streams by `unsent_bytes`; when
-a window opens, blocked streams take turns, so one large answer does not starve the others.
+all for one write. A stream whose window is closed keeps its data here, on the account of the process's budget.
+
+Two queues make a window's opening cost no more than what it lets out. A stream that its own window holds back is
+`_starved` and is looked at only when that window opens; one that waits for the connection's window is in line in
+`_waiting`, and streams in line send one frame in turn, so one large answer does not starve the others. The peer may
+change the windows of all streams at once (SETTINGS_INITIAL_WINDOW_SIZE): `shift` notes by how much, and each stream
+takes that over when it is next looked at.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from pointsman.core.budget import Account, Exhausted
 from pointsman.wire.frames import (
     DEFAULT_FRAME,
     DEFAULT_WINDOW,
@@ -16,8 +22,8 @@ from pointsman.wire.frames import (
     END_STREAM,
     HEADER,
     Code,
-    ConnectionFault,
     Kind,
+    StreamFault,
     frame,
 )
 
@@ -49,18 +55,21 @@ class Stream:
     """What the connection knows of one open stream."""
 
     __slots__ = (
-        "answered", "expected", "handler", "id", "open", "pending", "received", "remote_closed", "trailers", "window",
+        "account", "answered", "expected", "handler", "id", "open", "pending", "received", "remote_closed", "shift",
+        "trailers", "window",
     )  # fmt: skip
 
-    def __init__(self, id_: int, *, window: int, expected: int) -> None:
+    def __init__(self, id_: int, *, window: int, expected: int, shift: int = 0) -> None:
         self.id = id_
         self.window = window  # how much we may still send
+        self.shift = shift  # the outbox's, when we last looked
+        self.account: Account | None = None  # of what is held for the stream, both ways
         self.received = 0  # since our last WINDOW_UPDATE
         self.expected = expected  # bytes left of the announced content-length, -1 when there is none
         self.open = True
         self.answered = False
         self.remote_closed = False
-        self.pending: deque[bytes] | None = None  # what the windows hold back
+        self.pending: bytearray | None = None  # what the windows hold back
         self.trailers: bytes | None = None  # … and what follows it
         self.handler: Handler = NOBODY
 
@@ -68,16 +77,19 @@ class Stream:
 class Outbox:
     """The sending half of a connection."""
 
-    __slots__ = ("_blocked", "_limit", "_on_end", "_unsent", "frames", "peer_frame", "peer_window", "window")
+    __slots__ = (
+        "_account", "_on_end", "_starved", "_waiting", "frames", "peer_frame", "peer_window", "shift", "window",
+    )  # fmt: skip
 
-    def __init__(self, *, unsent_bytes: int, on_end: Callable[[Stream], None]) -> None:
-        self._limit = unsent_bytes
+    def __init__(self, *, account: Callable[[Stream], Account], on_end: Callable[[Stream], None]) -> None:
+        self._account = account
         self._on_end = on_end
-        self._unsent = 0
-        self._blocked: dict[int, Stream] = {}
+        self._starved: dict[int, Stream] = {}  # held back by their own window
+        self._waiting: OrderedDict[int, Stream] = OrderedDict()  # … by the connection's
         self.frames: list[bytes | memoryview] = []
         self.window = DEFAULT_WINDOW
         self.peer_window = DEFAULT_WINDOW  # what a new stream starts with
+        self.shift = 0  # how much that has changed so far
         self.peer_frame = DEFAULT_FRAME
 
     def take(self) -> bytes:
@@ -100,9 +112,11 @@ class Outbox:
     def send(self, stream: Stream, data: bytes | memoryview, *, head: bytes = b"") -> None:
         """Send body bytes, `head` before them, now or when the peer's windows allow.
 
-        Raises ConnectionFault when the peer lets too much pile up.
+        Raises StreamFault when there is no room for what the peer lets pile up.
         """
         size = len(head) + len(data)
+        if stream.shift != self.shift:
+            self._follow(stream)
         if size <= stream.window and size <= self.window and size <= self.peer_frame and stream.pending is None:
             stream.window -= size
             self.window -= size
@@ -122,44 +136,75 @@ class Outbox:
             self.frames.append(frame(Kind.DATA, END_STREAM, stream.id))
         self._on_end(stream)
 
-    def release(self, stream: Stream) -> None:
-        """Send as much of what the stream holds back as the windows allow."""
-        pending = stream.pending
-        if pending is None:
-            return
-        while pending:
-            room = min(stream.window, self.window, self.peer_frame)
-            if room <= 0:
-                return
-            data = pending.popleft()
-            if len(data) > room:
-                pending.appendleft(data[room:])
-                data = data[:room]
-            size = len(data)
-            stream.window -= size
-            self.window -= size
-            self._unsent -= size
-            self.frames.append(HEADER.pack(size >> 16, size & 0xFFFF, 0, 0, stream.id) + data)
-        stream.pending = None
-        del self._blocked[stream.id]
-        if stream.trailers is not None:
-            self.finish(stream, stream.trailers)
+    def resize(self, window: int) -> None:
+        """Take over what a new stream's window is from now on; those of open streams change by as much."""
+        delta, self.peer_window = window - self.peer_window, window
+        self.shift += delta
+        if delta > 0:
+            for stream in list(self._starved.values()):
+                self._line_up(stream)
+            self.release_all()
+
+    def widen(self, stream: Stream, increment: int) -> int:
+        """Open a stream's window and send what it held back; return how wide it is open before that."""
+        self._follow(stream)
+        stream.window += increment
+        wide = stream.window
+        if stream.pending is not None:
+            self._line_up(stream)
+            self.release_all()
+        return wide
 
     def release_all(self) -> None:
-        """Let every blocked stream send, the longest waiting first."""
-        for stream in list(self._blocked.values()):
-            if self.window <= 0:
-                return
-            self._blocked[stream.id] = self._blocked.pop(stream.id)  # to the end of the line
-            self.release(stream)
+        """Let streams in line send, each one frame in turn, while the connection's window is open."""
+        waiting = self._waiting
+        while waiting and self.window > 0:
+            _, stream = waiting.popitem(last=False)
+            self._release(stream)
 
     def drop(self, stream: Stream) -> None:
         """Forget what an ended stream still had to send."""
         stream.open = False
         if stream.pending is not None:
-            self._unsent -= sum(map(len, stream.pending))
             stream.pending = None
-            del self._blocked[stream.id]
+            self._starved.pop(stream.id, None)
+            self._waiting.pop(stream.id, None)
+        if stream.account is not None:
+            stream.account.release()
+
+    def _follow(self, stream: Stream) -> None:
+        """Take over how the peer has changed all windows."""
+        stream.window += self.shift - stream.shift
+        stream.shift = self.shift
+
+    def _line_up(self, stream: Stream) -> None:
+        """Put a stream that has something to send where it belongs."""
+        self._follow(stream)
+        if stream.window > 0:
+            self._starved.pop(stream.id, None)
+            self._waiting.setdefault(stream.id, stream)
+        else:
+            self._starved[stream.id] = stream
+
+    def _release(self, stream: Stream) -> None:
+        """Send one frame of a stream that was the first in line."""
+        pending = stream.pending
+        assert pending is not None
+        self._follow(stream)
+        size = min(stream.window, self.window, self.peer_frame, len(pending))
+        if size > 0:
+            self.frames.append(HEADER.pack(size >> 16, size & 0xFFFF, 0, 0, stream.id) + pending[:size])
+            del pending[:size]
+            stream.window -= size
+            self.window -= size
+            if stream.account is not None:
+                stream.account.hold(-size)
+        if pending:
+            self._line_up(stream)
+            return
+        stream.pending = None
+        if stream.trailers is not None:
+            self.finish(stream, stream.trailers)
 
     def _send_in_parts(self, stream: Stream, head: bytes, data: bytes | memoryview) -> None:
         """Cut data to the peer's frame size; what the windows do not let out waits."""
@@ -179,11 +224,15 @@ class Outbox:
             head = b""
 
     def _hold_back(self, stream: Stream, data: bytes) -> None:
+        if stream.account is None:
+            stream.account = self._account(stream)
+        try:
+            stream.account.hold(len(data))
+        except Exhausted:
+            raise StreamFault(Code.ENHANCE_YOUR_CALM, "replies are not read", limit="unsent_bytes") from None
         if stream.pending is None:
-            stream.pending = deque()
-            self._blocked[stream.id] = stream
-        stream.pending.append(data)
-        self._unsent += len(data)
-        self.release(stream)
-        if self._unsent > self._limit:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "replies are not read", limit="unsent_bytes")
+            stream.pending = bytearray(data)
+        else:
+            stream.pending += data
+        self._line_up(stream)
+        self.release_all()

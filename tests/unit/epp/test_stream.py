@@ -10,7 +10,9 @@ from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
+from pointsman.core.budget import Budget
 from pointsman.epp.build import Builder
+from pointsman.epp.deadlines import Deadlines
 from pointsman.epp.defaults import load
 from pointsman.epp.director import Director, Options
 from pointsman.epp.endpoint import Endpoint
@@ -56,11 +58,24 @@ class Talk:
 
     def __init__(self, director: Director, *, max_body: int) -> None:
         self.director = director
+        self.max_body = max_body
         self.pushed: list[bytes] = []
         self.asked: list[Question] = []
         self.waiting: Callable[[Rendered | None], None] | None = None
-        self.exchange = Exchange(
-            self.push, director=director, ask=self.ask, fresh_id=lambda: "fresh-id", max_body=max_body
+        self.now = 0.0
+        self.budget = Budget(limit=1 << 20)
+        self.deadlines = Deadlines(seconds=60.0, clock=lambda: self.now)
+        self.exchange = self.open()
+
+    def open(self) -> Exchange:
+        return Exchange(
+            self.push,
+            director=self.director,
+            ask=self.ask,
+            fresh_id=lambda: "fresh-id",
+            max_body=self.max_body,
+            budget=self.budget,
+            deadlines=self.deadlines,
         )
 
     def push(self, *messages: Reply) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hpack import Decoder, Encoder
 
+from pointsman.core.budget import Budget
 from pointsman.wire.connection import Connection
 from pointsman.wire.frames import (
     ACK,
@@ -86,14 +87,19 @@ class Clock:
 class Client:
     """Talks to one `Connection`."""
 
-    def __init__(self, *, limits: Limits | None = None, greet: bool = True) -> None:
+    def __init__(self, *, limits: Limits | None = None, greet: bool = True, budget: Budget | None = None) -> None:
         self.clock = Clock()
         self.hits: list[str] = []
+        self.budget = budget or Budget()
         self.handlers: list[Recorder] = []
         self.encoder = Encoder()
         self.decoder = Decoder()
         self.connection = Connection(
-            accept=self._accept, limits=limits or Limits(), clock=self.clock, on_limit=self.hits.append
+            accept=self._accept,
+            limits=limits or Limits(),
+            clock=self.clock,
+            budget=self.budget,
+            on_limit=self.hits.append,
         )
         self.greeting = list(split(self.connection.out.take()))
         if greet:
@@ -107,7 +113,10 @@ class Client:
 
     def send(self, data: bytes) -> list[Frame]:
         """Send bytes and return the frames that come back."""
-        return list(split(self.connection.receive(data)))
+        answer = self.connection.receive(data)
+        while self.connection.backlog:
+            answer += self.connection.proceed()
+        return list(split(answer))
 
     def headers(
         self, stream: int, fields: list[tuple[str, str]] | None = None, *, end: bool = False, flags: int = END_HEADERS

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from tests.unit.wire.peers import GRPC_HEADERS, Client, Frame, Recorder, data_frame, split
 
-from pointsman.wire.connection import CONNECTION_WINDOW, STREAM_WINDOW
+from pointsman.core.budget import Budget
+from pointsman.wire.connection import CONNECTION_WINDOW, STREAM_BYTES, STREAM_WINDOW
 from pointsman.wire.frames import (
     ACK,
     END_HEADERS,
@@ -203,7 +204,6 @@ SMALL = Limits(
     concurrent_streams=4,
     header_block_bytes=1000,
     continuations=3,
-    early_resets=Rate(burst=3, per_second=1),
     settings=Rate(burst=3, per_second=1),
     pings=Rate(burst=3, per_second=1),
     empty_data=Rate(burst=3, per_second=1),
@@ -213,10 +213,6 @@ SMALL = Limits(
 )
 
 
-def rapid_resets(client: Client) -> list[bytes]:
-    return [client.headers(n) + reset(n, Code.CANCEL) for n in range(1, 20, 2)]
-
-
 def bad_requests(client: Client) -> list[bytes]:
     return [client.headers(n, [(":method", "POST")]) for n in range(1, 20, 2)]
 
@@ -224,7 +220,6 @@ def bad_requests(client: Client) -> list[bytes]:
 @pytest.mark.parametrize(
     ("limit", "flood"),
     [
-        pytest.param("early_resets", rapid_resets, id="rapid reset"),
         pytest.param("stream_errors", bad_requests, id="malformed requests"),
         pytest.param("settings", lambda _: [settings({})] * 9, id="SETTINGS"),
         pytest.param("ignored_frames", lambda _: [frame(Kind.SETTINGS, ACK, 0)] * 9, id="SETTINGS ACK"),
@@ -274,12 +269,86 @@ def test_resets_after_an_answer_never_count() -> None:
         assert client.send(reset(n, Code.INTERNAL_ERROR)) == [], "this is how Envoy ends every request"
 
 
+def test_resets_before_an_answer_end_nobody_elses_stream() -> None:
+    """Envoy sends them by the thousand when that many clients give up; the others are on the same connection."""
+    client = Client(limits=SMALL)
+    bystander = client.open(1)
+    for n in range(3, 2003, 2):
+        assert ends(client.send(client.headers(n) + reset(n, Code.CANCEL))) == []
+    assert (client.connection.open_streams, bystander.closings) == (1, 0)
+    assert all(handler.closings == 1 for handler in client.handlers[1:])
+
+
+def test_resets_of_streams_that_have_ended_end_nobody_elses_stream() -> None:
+    """They cross our own end of the stream on the way, which is legal."""
+    client = Client(limits=SMALL)
+    bystander = client.open(1)
+    for n in range(3, 2003, 2):
+        handler = client.open(n, end=n % 4 == 1)
+        handler.connection.out.start(handler.stream, b"\x88", end=True)
+        handler.connection.out.take()
+        assert client.send(reset(n, Code.CANCEL)) == []
+    assert client.send(reset(7, Code.CANCEL)) == [], "nor of one that is long forgotten"
+    assert (client.connection.open_streams, bystander.closings) == (1, 0)
+
+
+def test_data_on_its_way_to_streams_that_we_ended_ends_nobody_elses_stream() -> None:
+    client = Client(limits=SMALL)
+    bystander = client.open(1)
+    numbers = range(3, 2003, 2)
+    for n in numbers:
+        handler = client.open(n)
+        handler.connection.out.start(handler.stream, b"\x88", end=True)
+        handler.connection.out.take()
+    for n in numbers:
+        assert client.send(data_frame(n, b"x" * 100)) == []
+        assert client.send(data_frame(n, b"", end=True)) == []
+    assert (client.connection.open_streams, bystander.closings) == (1, 0)
+
+
 def test_too_many_streams_are_refused_one_by_one() -> None:
     client = Client(limits=SMALL)
     for n in (1, 3, 5, 7):
         client.open(n)
-    assert ends(client.send(client.headers(9))) == [(9, Code.REFUSED_STREAM)]
+    for n in range(9, 99, 2):
+        assert ends(client.send(client.headers(n))) == [(n, Code.REFUSED_STREAM)]
     assert client.connection.open_streams == 4
+
+
+def test_streams_beyond_the_processs_memory_are_refused_one_by_one() -> None:
+    budget = Budget(limit=10 * STREAM_BYTES)
+    client, other = Client(budget=budget), Client(budget=budget)
+    for n in range(1, 21, 2):
+        client.open(n)
+    assert ends(other.send(other.headers(1))) == [(1, Code.REFUSED_STREAM)]
+    client.send(reset(1, Code.CANCEL))
+    other.open(3)
+    assert budget.held == budget.limit
+    client.connection.lost()
+    other.connection.lost()
+    assert budget.held == 0
+
+
+def test_one_read_is_handled_in_turns() -> None:
+    client = Client()
+    flood = b"".join(client.headers(n) + reset(n, Code.CANCEL) for n in range(1, 2001, 2))
+    client.connection.receive(flood)
+    turns = 1
+    while client.connection.backlog:
+        assert len(client.handlers) <= 64 * turns
+        client.connection.proceed()
+        turns += 1
+    assert len(client.handlers) == 1000
+    assert turns > 10
+    client.open(2001)
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "0" * 5000, "٣", "1_0", "+1"])
+def test_a_length_that_is_no_number_ends_its_stream_only(length: str) -> None:
+    client = Client()
+    fields = [*GRPC_HEADERS, ("content-length", length)]
+    assert ends(client.send(client.headers(1, fields))) == [(1, Code.PROTOCOL_ERROR)]
+    client.open(3)
 
 
 def test_an_hpack_bomb_is_defused() -> None:

@@ -7,7 +7,7 @@ import os
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.wire.peers import GRPC_HEADERS, Client, data_frame, split
+from tests.unit.wire.peers import GRPC_HEADERS, Client, data_frame
 from tests.unit.wire.test_grpc import GrpcClient, calls, framed
 
 from pointsman.wire.frames import PREFACE, Code, Kind, frame
@@ -38,7 +38,7 @@ LIKELY = st.one_of(
 
 
 def check(client: Client, data: bytes) -> None:
-    for each in split(client.connection.receive(data)):
+    for each in client.send(data):
         if each.kind == Kind.GOAWAY:
             assert each.code != Code.INTERNAL_ERROR, each.payload[8:]
             assert client.connection.closing or each.code == Code.NO_ERROR
@@ -48,8 +48,7 @@ def after(client: GrpcClient) -> None:
     """Nothing may be left once the connection is gone."""
     client.connection.lost()
     assert all(call.closings == 1 for call in calls)
-    assert client.connection._held == 0
-    assert client.connection.out._unsent == 0
+    assert client.budget.held == 0
 
 
 @FUZZ

@@ -8,13 +8,14 @@ import pytest
 from hpack import Decoder
 from tests.unit.wire.peers import GRPC_HEADERS, Client, Clock, data_frame, split
 
-from pointsman.wire.connection import Connection
+from pointsman.core.budget import Budget
+from pointsman.wire.connection import STREAM_BYTES, Connection
 from pointsman.wire.frames import PREFACE, Code, Kind, reset, settings
 from pointsman.wire.grpc import Call, Failure, Push, Router, Status
 from pointsman.wire.limits import Limits
 from pointsman.wire.protobuf import Data
 
-LIMITS = Limits(message_bytes=1000, held_bytes=5000)
+LIMITS = Limits(message_bytes=1000)
 
 
 class Echo:
@@ -53,11 +54,17 @@ def make_call(push: Push) -> Call:
 class GrpcClient(Client):
     """A client whose connection ends in an Echo service."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, budget: Budget | None = None) -> None:
         calls.clear()
-        super().__init__(greet=False)
+        super().__init__(greet=False, budget=budget)
         router = Router({"/echo": make_call}, limits=LIMITS)
-        self.connection = Connection(accept=router.accept, limits=LIMITS, clock=Clock(), on_limit=self.hits.append)
+        self.connection = Connection(
+            accept=router.accept,
+            limits=LIMITS,
+            clock=Clock(),
+            budget=self.budget,
+            on_limit=self.hits.append,
+        )
         self.decoder = Decoder()
         self.send(PREFACE + settings({}))
 
@@ -98,7 +105,7 @@ def test_messages_cut_anywhere_arrive_whole() -> None:
         first, _ = client.read(data_frame(1, raw[:cut]))
         second, _ = client.read(data_frame(1, raw[cut:]))
         assert first + second == [b"one", b"", b"three" * 50], f"cut at {cut}"
-        assert client.connection._held == 0
+        assert client.budget.held == STREAM_BYTES, "nothing but the open stream"
 
 
 def test_all_replies_to_a_message_leave_in_one_frame() -> None:
@@ -169,12 +176,18 @@ def test_what_is_not_grpc_is_told_so() -> None:
 
 
 def test_incomplete_messages_cost_bounded_memory() -> None:
-    client = GrpcClient()
+    budget = Budget(limit=10 * (STREAM_BYTES + 500))
+    client = GrpcClient(budget=budget)
+    frames = []
     for stream in range(1, 21, 2):
         client.start(stream)
-        client.send(data_frame(stream, framed(b"x" * 999)[:-1]))
-    assert client.hits == ["held_bytes"]
-    assert client.connection._held == 0, "and all of it is let go"
+        frames += client.results + client.send(data_frame(stream, framed(b"x" * 999)[:-1]))
+        assert budget.held <= budget.limit
+    ended = [(f.stream, f.code) for f in frames if f.kind == Kind.RST_STREAM]
+    assert ended == [(stream, Code.ENHANCE_YOUR_CALM) for stream in (1, 3)], "the oldest of equals"
+    assert client.read(data_frame(19, b"x" * 1))[0] == [b"x" * 999], "the connection goes on, and so do the others"
+    client.connection.lost()
+    assert budget.held == 0, "and all of it is let go"
 
 
 def test_a_push_arrives_outside_any_message() -> None:

@@ -2,14 +2,21 @@
 
 import pytest
 from tests.unit.wire.peers import split
+from tests.work import count_work
 
-from pointsman.wire.frames import END_STREAM, Code, ConnectionFault, Kind
+from pointsman.core.budget import Budget
+from pointsman.wire.frames import END_STREAM, Code, Kind, StreamFault
 from pointsman.wire.outbox import Outbox, Stream
 
 
 def make(*, limit: int = 1 << 20) -> tuple[Outbox, list[int]]:
     ended: list[int] = []
-    return Outbox(unsent_bytes=limit, on_end=lambda stream: ended.append(stream.id)), ended
+    budget = Budget(limit=limit)
+    out = Outbox(
+        account=lambda stream: budget.account("stream", shed=lambda: out.drop(stream)),
+        on_end=lambda stream: ended.append(stream.id),
+    )
+    return out, ended
 
 
 def sent(out: Outbox) -> list[tuple[int, int]]:
@@ -36,11 +43,9 @@ def test_data_waits_for_the_streams_window_and_trailers_wait_for_data() -> None:
     out.finish(stream, b"trailers")
     assert sent(out) == [(1, 10)]
     assert ended == []
-    stream.window += 10
-    out.release(stream)
+    out.widen(stream, 10)
     assert sent(out) == [(1, 10)]
-    stream.window += 10
-    out.release(stream)
+    out.widen(stream, 10)
     frames = list(split(out.take()))
     assert [(f.kind, len(f.payload)) for f in frames] == [(Kind.DATA, 5), (Kind.HEADERS, 8)]
     assert frames[-1].flags & END_STREAM
@@ -72,10 +77,54 @@ def test_an_ended_stream_gives_its_share_back() -> None:
     assert sent(out) == [], "nothing of the ended stream"
 
 
-def test_a_peer_that_reads_nothing_is_cut_off() -> None:
+def test_the_stream_that_holds_most_pays_for_a_peer_that_reads_nothing() -> None:
     out, _ = make(limit=100)
-    stream = Stream(1, window=0, expected=-1)
-    out.send(stream, b"x" * 100)
-    with pytest.raises(ConnectionFault) as caught:
-        out.send(stream, b"x")
+    small, hog = Stream(1, window=0, expected=-1), Stream(3, window=0, expected=-1)
+    out.send(small, b"s" * 10)
+    out.send(hog, b"x" * 90)
+    with pytest.raises(StreamFault) as caught:
+        out.send(hog, b"x")
     assert (caught.value.code, caught.value.limit) == (Code.ENHANCE_YOUR_CALM, "unsent_bytes")
+    out.drop(hog)
+    out.widen(small, 10)
+    assert sent(out) == [(1, 10)], "the other has lost nothing"
+
+
+def test_a_new_size_of_all_windows_reaches_streams_that_wait() -> None:
+    out, _ = make()
+    streams = [Stream(n, window=10, expected=-1) for n in (1, 3)]
+    out.peer_window = 10
+    for stream in streams:
+        out.send(stream, b"x" * 25)
+    assert sent(out) == [(1, 10), (3, 10)]
+    out.resize(5)
+    out.resize(15)
+    assert sent(out) == [(1, 5), (3, 5)]
+    out.resize(0)
+    out.widen(streams[0], 15)
+    assert sent(out) == [], "its window was below nothing"
+    out.resize(100)
+    assert sent(out) == [(1, 10), (3, 10)]
+
+
+def test_one_byte_of_window_costs_one_turn_however_many_wait() -> None:
+    """The streams that their own window holds back are not looked at, nor is a long answer copied."""
+
+    def open_by_bytes(*, streams: int) -> int:
+        out, _ = make(limit=1 << 30)
+        out.window = 0
+        for number in range(streams):
+            out.send(Stream(2 * number + 1, window=0, expected=-1), b"x" * 10_000)
+        hog = Stream(100_001, window=1 << 20, expected=-1)
+        out.send(hog, b"x" * 100_000)
+
+        def flood() -> None:
+            for _ in range(100):
+                out.window += 1
+                out.release_all()
+
+        work = count_work(flood)
+        assert sent(out) == [(100_001, 1)] * 100
+        return work
+
+    assert open_by_bytes(streams=2000) == open_by_bytes(streams=20)

@@ -16,6 +16,7 @@ from tests.wire.raw import CHECK, WIDE, Attacker, aside, data, headers, request_
 from tests.wire.test_grpcio import headers as ext_proc_headers
 
 from pointsman.wire.frames import PAIR, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
+from pointsman.wire.protobuf import encode_field
 
 HELD = 48  # MiB
 SLACK = 110  # MiB beside what is held: what is on its way through, and the allocator's
@@ -123,14 +124,35 @@ ATTACKS: dict[str, Callable[[int], None]] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_nobody_else_waits(picker: RunningPicker, attack: str) -> None:
-    async with client(picker) as send:
+    async with (
+        client(picker) as send,
+        watched(send, clients=1),
+        watched(lambda: newcomer(picker.grpc_port), clients=1),
+    ):
+        await aside(lambda: ATTACKS[attack](picker.grpc_port))
+    await settled(picker)
 
-        async def both() -> None:
-            await send()
-            await newcomer(picker.grpc_port)
 
-        async with watched(both):
-            await aside(lambda: ATTACKS[attack](picker.grpc_port))
+async def test_twelve_thousand_aborts_leave_the_others_on_the_same_connection(picker: RunningPicker) -> None:
+    """As an Envoy whose clients give up by the thousand: it has one connection for them and for everybody else."""
+    body = encode_field(4, encode_field(1, b'{"model": "m", "prompt": "p"}') + b"\x10\x01")
+    begun = {n: headers(n) + data(n, request_headers()) for n in range(1, 21, 2)}
+    aborted = [headers(n) + data(n, request_headers()) + reset(n, Code.CANCEL) for n in range(21, 24_021, 2)]
+    late = [reset(n, Code.CANCEL) for n in range(21, 24_021, 2)]  # of streams that have ended
+    envoy = Attacker(picker.grpc_port, hello=WIDE)
+
+    def attack() -> None:
+        envoy.send(begun.values())
+        for at in range(0, len(aborted), 400):
+            envoy.send([*aborted[at : at + 400], *late[at : at + 400]])
+        envoy.send(data(n, body) for n in begun)
+
+    async with client(picker) as send, watched(send):
+        await aside(attack)
+        async with asyncio.timeout(20):
+            while envoy.seen.count(b"x-gateway-destination-endpoint") < 2 * len(begun):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    envoy.close()
     await settled(picker)
 
 

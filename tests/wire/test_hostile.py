@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from tests.unit.wire.peers import data_frame, split
 
 from pointsman.core.budget import Budget
 from pointsman.epp.health import Health
+from pointsman.wire.connection import STREAM_BYTES
 from pointsman.wire.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
 from pointsman.wire.grpc import Router
 from pointsman.wire.limits import Limits, Rate
@@ -25,6 +26,7 @@ LIMITS = Limits(
     preface_seconds=0.3,
     stalled_seconds=0.5,
     connections=8,
+    concurrent_streams=2000,
     pings=Rate(burst=50, per_second=1),
 )
 CHECK = [
@@ -43,8 +45,8 @@ class Server:
         self.listener = listener
         self.errors = errors
 
-    async def connect(self, hello: bytes = PREFACE + settings({})) -> "Socket":
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+    async def connect(self, hello: bytes = PREFACE + settings({}), *, address: str = "127.0.0.1") -> "Socket":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port, local_addr=(address, 0))
         writer.write(hello)
         return Socket(reader, writer)
 
@@ -71,6 +73,10 @@ class Socket:
     async def healthy(self) -> bool:
         """Do one health check, as a well-behaved peer would."""
         self.writer.write(self.check())
+        return await self.answered()
+
+    async def answered(self) -> bool:
+        """Wait for the answer to a check."""
         seen = b""
         while b"grpc-status" not in seen:
             part = await asyncio.wait_for(self.reader.read(65_536), timeout=10)
@@ -94,19 +100,34 @@ async def server() -> AsyncIterator[Server]:
     assert errors == [], "no exception reaches the event loop"
 
 
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the condition is the listener's state
+            await asyncio.sleep(0.01)
+
+
 def last_code(data: bytes) -> Code:
     return [f for f in split(data) if f.kind == Kind.GOAWAY][-1].code
 
 
-async def test_rapid_reset_ends_only_its_own_connection(server: Server) -> None:
+async def test_rapid_resets_take_turns_with_everybody_else(server: Server) -> None:
+    """The flood is read to its end and costs the other nothing: it gets its answer long before."""
     good, bad = await server.connect(), await server.connect()
     assert await good.healthy()
-    block = bad.encoder.encode(CHECK)
-    streams = range(1, 4001, 2)
-    bad.writer.write(b"".join(frame(Kind.HEADERS, END_HEADERS, n, block) + reset(n, Code.CANCEL) for n in streams))
-    assert last_code(await bad.rest()) == Code.ENHANCE_YOUR_CALM
-    assert server.listener.limit_hits["early_resets"] == 1
-    assert await good.healthy()
+    block = Encoder().encode(CHECK)
+    streams = range(1, 20_001, 2)
+    flood = b"".join(frame(Kind.HEADERS, END_HEADERS, n, block) + reset(n, Code.CANCEL) for n in streams)
+    bad.stream = 20_001
+    bad.writer.write(flood + bad.check())
+    answered: list[str] = []
+
+    async def ask(socket: Socket, name: str) -> None:
+        assert await (socket.healthy() if name == "good" else socket.answered())
+        answered.append(name)
+
+    await asyncio.gather(ask(bad, "bad"), ask(good, "good"))
+    assert answered == ["good", "bad"]
+    assert not server.listener.limit_hits
 
 
 async def test_ping_flood(server: Server) -> None:
@@ -150,25 +171,49 @@ async def test_a_peer_that_never_reads_is_not_read_either_and_then_cut(server: S
 
 
 async def test_a_window_that_never_opens_is_bounded(server: Server) -> None:
+    """Answers that may not leave keep their streams open: as many as a connection may have, and no more."""
     good = await server.connect()
     bad = await server.connect(hello=PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: 0}))
     bad.writer.write(b"".join(bad.check() for _ in range(3000)))
-    await asyncio.sleep(0.3)
-    assert server.listener.open_streams <= 3000
+    await until(lambda: server.listener.limit_hits["concurrent_streams"] == 3000 - LIMITS.concurrent_streams)
+    assert server.listener.open_streams == LIMITS.concurrent_streams
+    assert server.listener.budget.held > LIMITS.concurrent_streams * STREAM_BYTES
     assert await good.healthy()
     bad.writer.close()
-    for _ in range(100):
-        if server.listener.open_streams == 0:
-            break
-        await asyncio.sleep(0.02)
-    assert server.listener.open_streams == 0, "all of it is let go with the connection"
+    await until(lambda: server.listener.open_streams == 0)
+    assert server.listener.budget.held == 0, "all of it is let go with the connection"
 
 
-async def test_too_many_connections_are_turned_away(server: Server) -> None:
+async def test_who_never_asked_for_anything_makes_room(server: Server) -> None:
+    old = await server.connect()
+    assert await old.healthy()
+    idle = [await server.connect() for _ in range(7)]
+    await until(lambda: len(server.listener.peers) == 8)
+    newcomers = [await server.connect() for _ in range(7)]
+    for newcomer in newcomers:
+        assert await newcomer.healthy()
+    for each in idle:
+        await each.rest()  # ends: it was closed
+    assert await old.healthy(), "one that is used stays"
+    assert not server.listener.limit_hits["connections"]
+
+
+async def test_who_has_no_stream_open_makes_room(server: Server) -> None:
     kept = [await server.connect() for _ in range(8)]
     assert all([await each.healthy() for each in kept])
-    assert await (await server.connect()).rest() == b""
-    assert server.listener.limit_hits["connections"] == 1
-    kept[0].writer.close()
-    await asyncio.sleep(0.05)
     assert await (await server.connect()).healthy()
+    await kept[0].rest()  # ends
+    assert all([await each.healthy() for each in kept[1:]])
+
+
+async def test_streams_that_are_open_are_cut_only_for_a_newcomer_from_elsewhere(server: Server) -> None:
+    kept = [await server.connect() for _ in range(8)]
+    for each in kept:
+        each.writer.write(each.check()[: -len(data_frame(1, b"\0\0\0\0\0"))])  # begins, and stays open
+    await until(lambda: server.listener.open_streams == 8)
+    assert await (await server.connect()).rest() == b"", "turned away"
+    assert server.listener.limit_hits["connections"] == 1
+    assert await (await server.connect(address="127.0.0.2")).healthy()
+    assert server.listener.open_streams == 7, "one of the address that had most is cut"
+    assert await (await server.connect(address="127.0.0.2")).healthy()
+    assert server.listener.open_streams == 7, "the first of its own has nothing open, and makes room for the next"

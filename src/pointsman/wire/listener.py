@@ -5,8 +5,9 @@ peer that does not read is not read either, so what it can make us hold stays bo
 
 Everybody gets a turn: input is handled for a slice of time per round of the loop (`core.inbox`), and of one peer's only
 so many frames at a time; a peer whose input waits is not read. And everybody gets in: when there are as many
-connections as we take, one makes room for the newcomer, of the address that has most: one that never asked for
-anything, or else one that has no stream open; one that has a stream only for a newcomer from elsewhere.
+connections as we take, one makes room for the newcomer: one that never asked for anything, or else one that has no
+stream open, of the address that has most of them. Streams are cut only where one address has all, for one from
+elsewhere.
 """
 
 import asyncio
@@ -237,15 +238,13 @@ class Guests:
             self._known.pop(peer.address, None)
 
     def _victim(self, newcomer: str) -> Peer | None:
-        address, count = self._counts.most_common(1)[0]
-        stranger = next(iter(self._strangers.get(address, ())), None)
-        if stranger is not None:
-            return stranger
-        known = self._known[address]
-        idle = next((peer for peer in known if not peer.connection.open_streams), None)
-        if idle is not None or count <= self._counts[newcomer] + 1:
+        crowds = [address for address, _ in self._counts.most_common()]
+        strangers = (peer for address in crowds for peer in self._strangers.get(address, ()))
+        known = (peer for address in crowds for peer in self._known.get(address, ()))
+        idle = next(strangers, None) or next((peer for peer in known if not peer.connection.open_streams), None)
+        if idle is not None or self._counts[crowds[0]] <= self._counts[newcomer] + 1:
             return idle
-        return next(iter(known))
+        return next(iter(self._known[crowds[0]]))
 
 
 class Listener:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pointsman.core.budget import Budget
 from pointsman.core.errors import PortTaken
 from pointsman.core.http import Limits, Listener, Request, Response, Server, Stream, header_lines
 
@@ -138,6 +139,8 @@ async def test_keep_alive_head_and_chunked_body(listener: Listener) -> None:
             id="smuggling: both lengths",
         ),
         pytest.param(b"POST /now HTTP/1.1\r\ncontent-length: -1\r\n\r\n", 400, id="negative length"),
+        pytest.param(b"POST /now HTTP/1.1\r\ncontent-length: " + b"9" * 1500 + b"\r\n\r\n", 400, id="huge length"),
+        pytest.param(b"POST /now HTTP/1.1\r\ncontent-length: " + b"0" * 1500 + b"\r\n\r\n", 413, id="padded length"),
         pytest.param(b"POST /now HTTP/1.1\r\nexpect: pigs\r\ncontent-length: 1\r\n\r\n", 417, id="expectation"),
         pytest.param(b"POST /now HTTP/1.1\r\ncontent-length: 10\r\n\r\nabc", 408, id="slow loris"),
     ],
@@ -236,6 +239,79 @@ async def test_a_peer_that_reads_slowly_is_left_alone(app: App) -> None:
                 await reader.read(100_000)
         assert app.stream.choked and not app.gone
         writer.close()
+
+
+async def test_no_answer_is_made_for_a_peer_that_has_not_read_the_one_before() -> None:
+    made = 0
+
+    def page(_request: Request) -> Response:
+        nonlocal made
+        made += 1
+        return Response(body=b"x" * 500_000)
+
+    async with Server() as server:
+        listener = await server.listen(page, host="127.0.0.1", port=0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1000)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * 500)
+        await until(lambda: server.budget.held)
+        before = made
+        await asyncio.sleep(0.2)
+        assert made == before < 30, "what the sockets take, and no more"
+        assert server.budget.held < 2_000_000
+        seen = 0
+        async with asyncio.timeout(20):
+            while seen < 500 * 500_000:
+                seen += len(await reader.read(1 << 20))
+        assert made == 500, "all of them when it reads"
+        await until(lambda: not server.budget.held)
+        writer.close()
+
+
+async def test_bodies_beyond_the_budget_are_503_and_a_small_one_is_served(app: App) -> None:
+    async with Server(budget=Budget(limit=1_000_000)) as server:
+        listener = await server.listen(app, host="127.0.0.1", port=0)
+        head = b"POST /now HTTP/1.1\r\nhost: x\r\ncontent-length: 900000\r\n\r\n"
+        hogs = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
+        for number, (_, writer) in enumerate(hogs):
+            writer.write(head + b"x" * (400_000 + number))
+            await until(
+                lambda n=number: len(listener.connections()) >= 3 and server.budget.held > 300_000 * min(n + 1, 2)
+            )
+        gone = await asyncio.wait_for(hogs[0][0].read(), 3)
+        assert gone.startswith(b"HTTP/1.1 503 ") and b"try again later" in gone
+        small = await exchange(listener, b"POST /now HTTP/1.1\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
+        assert small.endswith(b"hi")
+        for _, writer in hogs:
+            writer.close()
+        await until(lambda: not listener.connections())
+        assert server.budget.held == 0
+
+
+async def test_the_one_that_idled_longest_makes_room(app: App) -> None:
+    async with Server() as server:
+        listener = await server.listen(app, host="127.0.0.1", port=0, limits=Limits(connections=3))
+        busy, oldest, other = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
+        busy[1].write(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n")
+        await until(lambda: app.held)
+        assert b"204" in await exchange(listener, b"GET /none HTTP/1.1\r\nconnection: close\r\n\r\n")
+        assert await asyncio.wait_for(oldest[0].read(), 3) == b"", "closed"
+        app.held[0].respond(Response(body=b"still here"))
+        assert b"still here" in await busy[0].read(1000) or b"still here" in await busy[0].read(1000)
+        for _, writer in (busy, other):
+            writer.close()
+
+
+async def test_headers_that_repeat_are_joined_in_linear_time(listener: Listener) -> None:
+    seen: list[bytes] = []
+
+    def handler(request: Request) -> Response:
+        seen.append(request.headers[b"a"])
+        return Response()
+
+    listener.handler = handler
+    lines = b"".join(b"a: %d\r\n" % n for n in range(100))
+    await exchange(listener, b"GET / HTTP/1.1\r\n" + lines + b"connection: close\r\n\r\n")
+    assert seen == [b", ".join(b"%d" % n for n in range(100))]
 
 
 async def test_a_burst_is_answered_in_full_while_everything_else_goes_on(listener: Listener) -> None:

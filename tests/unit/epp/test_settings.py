@@ -12,6 +12,9 @@ from pointsman.epp.settings import Settings, parse_quantity
     [
         pytest.param({"grpc_port": 70_000}, "--grpc-port 70000 is not a port", id="port"),
         pytest.param({"metrics_port": 9002}, "must differ", id="same port twice"),
+        pytest.param({"max_held_bytes": "10Ki"}, "--max-held-bytes 10Ki is too little", id="no memory"),
+        pytest.param({"max_held_bytes": "lots"}, "--max-held-bytes 'lots' is not a size", id="memory of no size"),
+        pytest.param({"body_timeout": 0.0}, "--body-timeout must be longer", id="no time"),
         pytest.param({"enable_cert_reload": True}, "--enable-cert-reload watches --cert-path", id="reload of nothing"),
         pytest.param({"config_file": Path("a"), "config_text": "b"}, "exclude each other", id="two configurations"),
         pytest.param({"pool_name": "p", "endpoint_selector": "a"}, "exclude each other", id="pool and selector"),

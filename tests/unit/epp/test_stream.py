@@ -654,7 +654,7 @@ def test_tiny_parts_and_views_of_large_messages_count_with_all_that_they_keep() 
 
 def test_large_headers_count_as_long_as_they_are_kept() -> None:
     talk = make(A)
-    talk.headers(**{f"x_{n}": "v" for n in range(400)})
+    talk.headers(raw={f"x-{n}": b"v" for n in range(400)})
     assert talk.budget.held > 80_000
     talk.exchange.closed()
     assert talk.budget.held == 0

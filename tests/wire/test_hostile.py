@@ -8,6 +8,7 @@ import contextlib
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hpack import Encoder
 from tests.unit.wire.peers import data_frame, split
 
 from pointsman.core.budget import Budget
+from pointsman.core.tls import load_self_signed, server_context
 from pointsman.epp.health import Health
 from pointsman.wire.connection import STREAM_BYTES
 from pointsman.wire.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
@@ -182,6 +184,20 @@ async def test_a_window_that_never_opens_is_bounded(server: Server) -> None:
     bad.writer.close()
     await until(lambda: server.listener.open_streams == 0)
     assert server.listener.budget.held == 0, "all of it is let go with the connection"
+
+
+async def test_a_handshake_that_does_not_come_to_an_end_is_cut() -> None:
+    limits = replace(LIMITS, handshake_seconds=0.3)
+    listener = Listener(Router({}, limits=limits), limits=limits, budget=Budget())
+    tls = server_context()
+    load_self_signed(tls)
+    await listener.bind(host="127.0.0.1", port=0, flag="--grpc-port", tls=tls)
+    half_open = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(20)]
+    for reader, writer in half_open:
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), timeout=5) == b""
+        writer.close()
+    await listener.drain(seconds=0.1)
 
 
 async def test_who_never_asked_for_anything_makes_room(server: Server) -> None:

@@ -184,6 +184,7 @@ class Connection(asyncio.Protocol):
         self.choked_at: float | None = None  # since when the peer has too much to read and takes none of it
         self._unread_bytes = 0  # that it had when we last looked
         self._dispatching = False
+        self._in_line = False  # the next request waits for its turn
         self._task: asyncio.Task[None] | None = None
         self._account: Account | None = None  # of what is held from one read to the next
         self._queued_bytes = 0
@@ -395,7 +396,7 @@ class Connection(asyncio.Protocol):
     # dispatch, one request at a time
 
     def _dispatch(self) -> None:
-        if self._dispatching:
+        if self._dispatching or self._in_line:
             return
         self._dispatching = True
         try:
@@ -404,11 +405,19 @@ class Connection(asyncio.Protocol):
                 self._queued_bytes -= _REQUEST_BYTES + len(self.current.body)
                 self.listener.idle.pop(self, None)
                 self._handle(self.current)
+                if self.queue and not self.server.inbox.open():  # one peer's requests take turns with all others
+                    self._in_line = True
+                    self.server.inbox.put(self._dispatch_later)
+                    break
         finally:
             self._dispatching = False
         if self._paused and len(self.queue) < self.limits.pipelined and self.transport is not None:
             self._paused = False
             self.transport.resume_reading()
+
+    def _dispatch_later(self) -> None:
+        self._in_line = False
+        self._dispatch()
 
     def _handle(self, request: Request) -> None:
         try:

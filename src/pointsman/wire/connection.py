@@ -19,7 +19,6 @@ and ending its connection for it would end everybody's requests.
 Only what ext_proc and gRPC health need is here: no push, no priorities (read, checked, ignored), no extension frames.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 from pointsman.core.budget import Account, Budget
@@ -51,6 +50,7 @@ from pointsman.wire.frames import (
 from pointsman.wire.headers import Block, HeaderReader
 from pointsman.wire.limits import Bucket, Limits
 from pointsman.wire.outbox import Handler, Outbox, Stream
+from pointsman.wire.recent import Recent
 
 log = get_logger(__name__)
 
@@ -58,7 +58,6 @@ STREAM_WINDOW = 8 << 20
 CONNECTION_WINDOW = 64 << 20
 _DRAIN_PING = b"pm-drain"
 _STATELESS_AFTER = 15  # stream number: a peer that opens this many is Envoy, not a probe
-_REMEMBERED = 128  # numbers of ended streams, for the right answer to a late frame
 _TURN_FRAMES = 32  # how many frames are handled before others have their turn
 _TURN_BYTES = 1 << 20  # … and about how much we send
 STREAM_BYTES = 3072  # what an open stream costs, with its call, when it holds nothing
@@ -87,8 +86,8 @@ class Connection:
         self._late_at = 0  # … from here on
         self._reader = HeaderReader(limits=limits)
         self._streams: dict[int, Stream] = {}
-        self._ended = _Recent()  # by the peer, or by both
-        self._abandoned = _Recent()  # by us: late frames are no error
+        self._ended = Recent()  # by the peer, or by both
+        self._abandoned = Recent()  # by us: late frames are no error
         self._last = 0
         self._consumed = 0
         self._preface = False
@@ -582,27 +581,6 @@ class Connection:
             raise StreamFault(Code.PROTOCOL_ERROR, "WINDOW_UPDATE out of range")
         if self.out.widen(stream, increment) > MAX_WINDOW:
             raise StreamFault(Code.FLOW_CONTROL_ERROR, "WINDOW_UPDATE out of range")
-
-
-class _Recent:
-    """The last few numbers of streams."""
-
-    __slots__ = ("_known", "_order")
-
-    def __init__(self) -> None:
-        self._order: deque[int] = deque()
-        self._known: set[int] = set()
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._known
-
-    def add(self, number: int) -> None:
-        """Remember one more, and forget the oldest."""
-        if number not in self._known:
-            self._known.add(number)
-            self._order.append(number)
-            if len(self._order) > _REMEMBERED:
-                self._known.remove(self._order.popleft())
 
 
 def _opening(limits: Limits) -> bytes:

@@ -58,13 +58,19 @@ def _quantity(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_LONGEST_QUANTITY = 32
+def _readable(value: str) -> str:
+    quantities.amount(value)
+    return value
+
+
 # The API server writes 1000m as "1" and accepts both 1 and "1".
 Quantity = Annotated[
     str,
     BeforeValidator(_quantity),
-    Field(pattern=quantities.PATTERN, max_length=_LONGEST_QUANTITY),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantities.PATTERN, "maxLength": _LONGEST_QUANTITY}),
+    AfterValidator(_readable),
+    WithJsonSchema(
+        {"x-kubernetes-int-or-string": True, "pattern": quantities.PATTERN, "maxLength": quantities.LONGEST}
+    ),
 ]
 # The API server refuses rules that could become expensive, so what they read has limits.
 Quantities = Annotated[dict[str, Quantity], Field(max_length=16), BeforeValidator(without_nulls)]

@@ -101,6 +101,11 @@ TOO_MUCH = "requests ask for more than limits allow: lower the request or raise 
             id="quantity with a fraction",
         ),
         pytest.param(
+            document(resources={"requests": {"cpu": "1e99999999"}, "limits": {"cpu": "1"}}),
+            "spec.resources.requests.cpu: '1e99999999' is not a quantity such as 500m, 1Gi or 1e3",
+            id="quantity that nobody can write out",
+        ),
+        pytest.param(
             document(prefill={"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}),
             f"spec.prefill.resources: {TOO_MUCH}",
             id="requests above limits",

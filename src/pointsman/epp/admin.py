@@ -5,6 +5,7 @@ Metrics are made into text when someone asks, so a request costs nothing extra h
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -32,7 +33,7 @@ _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 if TYPE_CHECKING:
-    from pointsman.epp.guard import Guard
+    from pointsman.kube.guard import Guard
 
 Route = Callable[[Request], Response | Awaitable[Response]]
 
@@ -69,16 +70,8 @@ class Admin:
         if request.method not in {"GET", "HEAD"}:
             return Response(405, b"only GET is answered here\n", _TEXT)
         if self._guard is not None and request.path != "/healthz":
-            return self._guarded(request, route=route, guard=self._guard)
+            return self._guard.answer(request, partial(route, request))
         return route(request)
-
-    async def _guarded(self, request: Request, *, route: Route, guard: "Guard") -> Response:
-        kind, _, token = request.headers.get(b"authorization", b"").decode("ascii", "replace").partition(" ")
-        status = await guard.check(token.strip() if kind.lower() == "bearer" else "", path=request.path)
-        if status != 200:
-            return Response(status, b"this needs a bearer token whose user may get the path\n", _TEXT)
-        answer = route(request)
-        return answer if isinstance(answer, Response) else await answer
 
     async def _page(self) -> Response:
         return Response(200, await self._metrics.render_aside(), _TEXT)

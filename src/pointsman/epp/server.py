@@ -66,6 +66,7 @@ from pointsman.wire.listener import Listener
 if TYPE_CHECKING:  # imported where a cluster is used: elsewhere it would only cost time at the start
     from pointsman.epp.sources.kube import ClusterSource
     from pointsman.kube.client import Client
+    from pointsman.kube.guard import Guard
 
 log = get_logger(__name__)
 
@@ -85,6 +86,7 @@ class Picker:
         self._bad_files = 0
         self.metrics_port = 0  # once it is bound
         self._client: Client | None = None  # of the cluster, where there is one
+        self._guard: Guard | None = None  # of the metrics port there
         self._protocol = ""  # the pool's appProtocol, where there is a pool that has one
         self._stop = asyncio.Event()
         self._max_body = settings.body_bytes
@@ -178,6 +180,11 @@ class Picker:
                 from pointsman.kube.client import connect
 
                 self._client = await stack.enter_async_context(connect())
+                if self._settings.metrics_endpoint_auth:
+                    from pointsman.kube.guard import Guard
+
+                    nobody = await stack.enter_async_context(connect(anonymous=True))
+                    self._guard = Guard(nobody, clock=self._clock)
             await self._serve()
 
     async def _serve(self) -> None:
@@ -221,12 +228,9 @@ class Picker:
     async def _bind(self, http: HttpServer, *, tls: ssl.SSLContext) -> None:
         settings = self._settings
         self._show_metrics()
-        guard = None
-        if self._client is not None and settings.metrics_endpoint_auth:
-            from pointsman.epp.guard import Guard
-
-            guard = Guard(self._client, clock=self._clock)
-        admin = Admin(director=self.director, health=self.health, metrics=self.metrics, clock=self._clock, guard=guard)
+        admin = Admin(
+            director=self.director, health=self.health, metrics=self.metrics, clock=self._clock, guard=self._guard
+        )
         await self.listener.bind(
             host=settings.host,
             port=settings.grpc_port,
@@ -308,7 +312,7 @@ class Picker:
         await stand_for_election(
             self._client,
             namespace=self._namespace,
-            pool=self._settings.pool_name or "selector",
+            pool=self._settings.pool_name,
             identity=os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
             leads=lambda leads: self.health.note("leader", obstacle="" if leads else "another replica leads"),
         )

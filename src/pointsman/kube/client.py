@@ -114,10 +114,16 @@ class Client:
         parameters: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
+        bearer: str = "",
     ) -> bytes:
-        """Send one request, wait as long as the server asks, and return the answer's bytes."""
+        """Send one request, wait as long as the server asks, and return the answer's bytes.
+
+        `bearer` is the token of someone else, on whose behalf an anonymous client asks.
+        """
         content = None if body is None else msgspec.json.encode(body)
         headers = {"accept": accept} | ({} if content is None else {"content-type": content_type})
+        if bearer:
+            headers["authorization"] = f"Bearer {bearer}"
         for attempt in range(PATIENCE + 1):
             if self._fence is not None and method in _WRITES:
                 self._fence()
@@ -163,8 +169,10 @@ class Client:
             self._observe(method, str(code))
 
 
-def connect(kubeconfig: Path | None = None, *, context: str | None = None) -> Client:
+def connect(kubeconfig: Path | None = None, *, context: str | None = None, anonymous: bool = False) -> Client:
     """Return a client for the file, or for what the environment says: Pod account, KUBECONFIG, home file.
+
+    An anonymous one knows the server and has no credentials, neither a token nor a certificate.
 
     Raises UserError when there is no such configuration.
     """
@@ -175,12 +183,13 @@ def connect(kubeconfig: Path | None = None, *, context: str | None = None) -> Cl
         where = kubeconfig or os.environ.get("KUBECONFIG", "~/.kube/config")
         raise UserError(f"no usable cluster configuration in {where}: {error}") from None
     assert chosen is not None
+    user = User() if anonymous or chosen.user is None else chosen.user
     # Proxies of the environment are for the outside world; a watch through one is cut at its idle timeout.
-    tls = verify_cluster(chosen.cluster, chosen.user or User(), chosen.abs_file, trust_env=False)
+    tls = verify_cluster(chosen.cluster, user, chosen.abs_file, trust_env=False)
     return Client(
         httpx2.AsyncClient(
             base_url=chosen.cluster.server,
-            auth=user_auth(chosen.user),
+            auth=user_auth(user),
             timeout=httpx2.Timeout(10, read=60),
             trust_env=False,
             transport=Transport(tls=tls),

@@ -1,13 +1,16 @@
 """`/healthz`, `/readyz` and `/metrics`, for kubelet's probes and Prometheus.
 
 Owns three routes; what they say comes from functions, so it knows neither caches nor controllers. A route that raises
-is a 500 with the error in it: a broken probe must not look like a healthy one.
+is a 500 with the error in it: a broken probe must not look like a healthy one. With a guard every route is for readers
+whom it lets in; probes have no token, so they are served elsewhere.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 from pointsman.core.http import Request, Response, Server
+from pointsman.kube.guard import Guard
 
 PLAIN = b"text/plain; charset=utf-8"
 Routes = Mapping[str, Callable[[], Response]]
@@ -18,13 +21,17 @@ def text(status: int, body: str) -> Response:
     return Response(status, body.encode(), PLAIN)
 
 
-def answer(request: Request, routes: Routes) -> Response:
+def answer(request: Request, routes: Routes, *, guard: Guard | None = None) -> Response | Awaitable[Response]:
     """Return what a route says; a path that is none lists those that are."""
     route = routes.get(request.path)
     if route is None:
         return text(404, f"there is {', '.join(sorted(routes))}\n")
     if request.method not in {"GET", "HEAD"}:
         return text(405, "only GET\n")
+    return _said(route) if guard is None else guard.answer(request, partial(_said, route))
+
+
+def _said(route: Callable[[], Response]) -> Response:
     try:
         return route()
     except Exception as error:
@@ -32,8 +39,12 @@ def answer(request: Request, routes: Routes) -> Response:
 
 
 @asynccontextmanager
-async def serve(routes: Routes, *, host: str, port: int, flag: str = "--port") -> AsyncIterator[int]:
+async def serve(
+    routes: Routes, *, host: str, port: int, flag: str = "--port", guard: Guard | None = None
+) -> AsyncIterator[int]:
     """Serve the routes while the block runs; yields the port. Raises PortTaken, which names the flag."""
     async with Server() as server:
-        listener = await server.listen(lambda request: answer(request, routes), host=host, port=port, flag=flag)
+        listener = await server.listen(
+            lambda request: answer(request, routes, guard=guard), host=host, port=port, flag=flag
+        )
         yield listener.port

@@ -7,6 +7,7 @@ comes; permission that is missing shows in the log and, for pool and pods, keeps
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -116,7 +117,10 @@ def follow_cluster(
 async def stand_for_election(
     client: Client, *, namespace: str, pool: str, identity: str, leads: Callable[[bool], None]
 ) -> None:
-    """Take part in the election of the replica that is ready, and say when that is us; until cancelled."""
+    """Take part in the election of the replica that is ready, and say when that is us; until cancelled.
+
+    Without a pool the Deployment is what replicas have in common: pickers of another one have another election.
+    """
 
     async def lead() -> None:
         leads(True)
@@ -126,5 +130,12 @@ async def stand_for_election(
             leads(False)
 
     leads(False)
-    election = Election(client, key=Key(namespace, f"epp-{namespace}-{pool}.llm-d.ai"), identity=identity)
+    name = f"epp-{namespace}-{pool or deployment_of(identity)}.llm-d.ai"
+    election = Election(client, key=Key(namespace, name), identity=identity)
     await election.run(lead)
+
+
+def deployment_of(pod: str) -> str:
+    """Return the Deployment in a Pod's name; the same word for all others."""
+    found = re.fullmatch(r"(.+)-[a-z0-9]+-[a-z0-9]+", pod)
+    return found[1] if found else "selector"

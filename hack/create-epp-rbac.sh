@@ -35,16 +35,16 @@ kind: Role
 rules:
   - apiGroups: [""]
     resources: [pods]
-    verbs: [get, list, watch]
+    verbs: [list, watch]
   - apiGroups: [inference.networking.k8s.io]
     resources: [inferencepools]
-    verbs: [get, list, watch]
+    verbs: [list, watch]
   - apiGroups: [inference.networking.x-k8s.io]
-    resources: [inferencepools, inferenceobjectives, inferencemodelrewrites]
-    verbs: [get, list, watch]
+    resources: [inferenceobjectives, inferencemodelrewrites]
+    verbs: [list, watch]
   - apiGroups: [llm-d.ai]
     resources: [inferenceobjectives, inferencemodelrewrites]
-    verbs: [get, list, watch]
+    verbs: [list, watch]
 YAML
     rolebinding) cat <<YAML ;;
 apiVersion: rbac.authorization.k8s.io/v1

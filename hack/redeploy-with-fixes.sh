@@ -25,8 +25,16 @@ operator=(deployment/pointsman-operator -n pointsman-system)
 [[ $IMG =~ ^[^[:space:]\|\&]*$ ]] || die "IMG=$IMG is not the name of an image"
 [[ $BUILD == auto || $BUILD == never ]] || die "BUILD=$BUILD is neither auto nor never"
 
-# One image is every part, so with IMG every name is replaced by it.
-with_image() { if [[ -n $IMG ]]; then sed -E "s|^([- ]*image: ).*|\1$IMG|"; else cat; fi; }
+# One image is every part, so with IMG every name is replaced by it; and pickers get a token, so it must be trusted.
+with_image() {
+  local repository=${IMG%@*}
+  [[ ${repository##*/} != *:* ]] || repository=${repository%:*}
+  if [[ -n $IMG ]]; then
+    sed -E "s|^([- ]*image: ).*|\1$IMG|; s|(--trusted-image-prefixes=.*)|\1,$repository|"
+  else
+    cat
+  fi
+}
 images() { # the names that the nodes will look for
   if [[ -n $IMG ]]; then echo "$IMG"; else sed -nE 's/^[- ]*image: //p' config/manager/manager.yaml "$sample" | sort -u; fi
 }

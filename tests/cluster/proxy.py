@@ -52,6 +52,7 @@ class Road:
     bend: Bend | None = None
     closed: bool = False
     calls: list[Call] = field(default_factory=list)
+    answers: list[tuple[Call, int]] = field(default_factory=list)
     server: str = ""
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -133,6 +134,7 @@ async def _pass_on(
     kept["accept-encoding"] = "identity"
     async with upstream.stream(method, target, headers=kept, content=body or None) as answered:
         fields = {"content-type": answered.headers.get("content-type", ""), "transfer-encoding": "chunked"}
+        road.answers.append((call, answered.status_code))
         if "retry-after" in answered.headers:
             fields["retry-after"] = answered.headers["retry-after"]
         writer.write(_head(answered.status_code, fields))

@@ -10,6 +10,9 @@ from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.operators import account_config, operating
 from tests.cluster.packages import ACCOUNT, CHART, DEFAULT, SYSTEM, Helm, by_name, documents, plain, settings
 
+from pointsman.cli import app
+from pointsman.render.policy import Policy
+
 DEFINITION = "crd/simulatordeployments.sim.llm-d.io"
 
 
@@ -147,6 +150,51 @@ def test_where_pods_may_go(helm: Helm) -> None:
     assert {name: (container if name == "resources" else pod)[name] for name in values} == values
 
 
+def arguments(found: Any) -> list[str]:
+    (container,) = found["Deployment", SYSTEM, "pointsman-operator"]["spec"]["template"]["spec"]["containers"]
+    words: list[str] = container["args"]
+    return words
+
+
+def test_values_become_flags(helm: Helm) -> None:
+    policy = {
+        "maxReplicas": 1_000_000,
+        "trustedImagePrefixes": ["registry.example/a"],
+        "allowedImagePrefixes": ["registry.example/", "ghcr.io/llm-d/"],
+        "allowExternalServices": True,
+        "networkPolicies": False,
+        "gatewayNamespaces": {"team": "a", "kind": "gateway"},
+        "metricsNamespaces": {"monitors": "true"},
+        "pickerMetricsAuth": False,
+    }
+    found = by_name(helm.template(policy=policy, metrics__auth=False, image__repository="registry.example/pointsman"))
+    _, bound, _ = app.parse_args(arguments(found), exit_on_error=False, print_error=False)
+    options = bound.arguments["options"]
+    assert options.metrics_endpoint_auth is False
+    assert options.to_policy() == Policy(
+        max_replicas=1_000_000,
+        trusted_images=("registry.example/a", "registry.example/pointsman"),  # the chart's own, too
+        allowed_images=("registry.example/", "ghcr.io/llm-d/"),
+        external_services=True,
+        network_policies=False,
+        gateway_namespaces=(("kind", "gateway"), ("team", "a")),
+        metrics_namespaces=(("monitors", "true"),),
+        metrics_auth=False,
+    )
+
+
+def test_the_operators_own_network_policy(helm: Helm) -> None:
+    name = ("NetworkPolicy", SYSTEM, "pointsman-operator")
+    found = by_name(helm.template(networkPolicy__metricsNamespaces={"monitors": "true"}))
+    (rule,) = found[name]["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [8080]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"monitors": "true"}}}]
+    selector = found[name]["spec"]["podSelector"]["matchLabels"]
+    pod = found["Deployment", SYSTEM, "pointsman-operator"]["spec"]["template"]["metadata"]["labels"]
+    assert selector.items() <= pod.items()
+    assert name not in by_name(helm.template(networkPolicy__enabled=False))
+
+
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
@@ -163,6 +211,10 @@ def test_where_pods_may_go(helm: Helm) -> None:
         pytest.param({"resources__limits": {"memory": "lots"}}, "/resources/limits/memory", id="no quantity"),
         pytest.param({"crds__keep": "yes"}, "/crds/keep", id="no boolean"),
         pytest.param({"tolerations": [{"effect": "Maybe"}]}, "/tolerations/0/effect", id="no such effect"),
+        pytest.param({"policy__maxReplicas": -1}, "/policy/maxReplicas", id="fewer than none"),
+        pytest.param({"policy__trustedImagePrefixes": ["a b"]}, "/policy/trustedImagePrefixes/0", id="no image at all"),
+        pytest.param({"policy__gatewayNamespaces": {"a": "b c"}}, "/policy/gatewayNamespaces/a", id="no label"),
+        pytest.param({"policy__networkPolicy": False}, "networkPolicy", id="a typing error in the policy"),
         pytest.param({"nodeSelector": {"a": 1}}, "/nodeSelector/a", id="labels are text"),
     ],
 )

@@ -1,6 +1,7 @@
 """`kubectl apply -k config/default` on a real API server: what it makes, and what the operator may then do."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from pointsman.api.simulator import SimulatorDeployment
 from pointsman.render.facts import Facts
 from pointsman.render.stack import render
 
+FACTS = (Facts(), Facts(inference_pool=True))
 OPERATOR = ("deployment/pointsman-operator", "-n", SYSTEM)
 
 
@@ -18,6 +20,10 @@ OPERATOR = ("deployment/pointsman-operator", "-n", SYSTEM)
 def installed(bare: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane on which nothing was but our manifests."""
     bare.kubectl("apply", "--server-side", "-k", str(DEFAULT))
+    deadline = time.monotonic() + 30
+    while not allowed(bare, [("list", "pods")]):  # the API server hears of a binding a moment after it was made
+        assert time.monotonic() < deadline, "the operator's rights are not in force"
+        time.sleep(0.1)
     yield bare
     bare.kubectl("delete", "-k", str(DEFAULT), f"--timeout={DEFINITION_PATIENCE}s")
 
@@ -51,6 +57,7 @@ def test_it_may_make_the_parts_of_a_stack(installed: ControlPlane) -> None:
         "services",
         "serviceaccounts",
         "deployments.apps",
+        "networkpolicies.networking.k8s.io",
         "roles.rbac.authorization.k8s.io",
         "rolebindings.rbac.authorization.k8s.io",
         "inferencepools.inference.networking.k8s.io",
@@ -64,7 +71,9 @@ def test_it_may_make_the_parts_of_a_stack(installed: ControlPlane) -> None:
 
 def test_it_may_do_nothing_else(installed: ControlPlane) -> None:
     asked = [
-        *(("get", "secrets"), ("list", "secrets")),
+        *(("get", "secrets"), ("list", "secrets"), ("get", "pods")),
+        # Who may read metrics is asked with the reader's own token.
+        *(("create", "tokenreviews.authentication.k8s.io"), ("create", "subjectaccessreviews.authorization.k8s.io")),
         # Pods are for Deployments to make and to end, and nothing runs in them but what they were made for.
         *(("create", "pods"), ("delete", "pods"), ("create", "pods/exec")),
         # Resources are people's: theirs to write and to delete.
@@ -78,7 +87,7 @@ def test_it_may_do_nothing_else(installed: ControlPlane) -> None:
     assert allowed(installed, asked) == []
 
 
-def picker_role(replicas: int) -> dict[str, object]:
+def picker_role(replicas: int, facts: Facts = FACTS[0]) -> dict[str, object]:
     """Return the Role that a stack's picker gets."""
     resource = SimulatorDeployment.model_validate(
         {
@@ -88,13 +97,14 @@ def picker_role(replicas: int) -> dict[str, object]:
             "spec": {"epp": {"enabled": True, "replicas": replicas}},
         }
     )
-    (role,) = (one for one in render(resource, Facts()) if one["kind"] == "Role")
+    (role,) = (one for one in render(resource, facts) if one["kind"] == "Role")
     return role
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_it_may_grant_what_pickers_need(installed: ControlPlane, replicas: int) -> None:
-    role = json.dumps(picker_role(replicas))
+@pytest.mark.parametrize("facts", FACTS, ids=["selector", "pool"])
+def test_it_may_grant_what_pickers_need(installed: ControlPlane, replicas: int, facts: Facts) -> None:
+    role = json.dumps(picker_role(replicas, facts))
     installed.kubectl("create", "--dry-run=server", "--as", ACCOUNT, "-f", "-", text=role)
 
 

@@ -18,10 +18,12 @@ from tests.cluster.packages import ROOT, documents
 
 from pointsman.api.simulator import SimulatorDeployment
 from pointsman.render.facts import Facts
+from pointsman.render.policy import TRUSTED
 from pointsman.render.stack import render
 
 NAMESPACE = "llm-d-sim"
 AHEAD = "ahead"  # not the one of the samples: the names of a stack that goes are free only when all of it is gone
+REGISTRY = "registry.example/pointsman"
 RBAC = ("serviceaccount", "role", "rolebinding")
 STACK: dict[str, Any] = {
     "apiVersion": "sim.llm-d.io/v1alpha1",
@@ -42,7 +44,8 @@ def complete(bare: ControlPlane) -> ControlPlane:
 def operated(complete: ControlPlane, tmp_path: Path) -> Iterator[ControlPlane]:
     """A control plane with our definition and our operator, the stack of these tests gone afterwards."""
     complete.kubectl("apply", "--server-side", "-k", str(ROOT / "config" / "crd"))
-    with operating(complete, tmp_path / "operator.log"):
+    trusted = f"--trusted-image-prefixes={','.join(TRUSTED)},{REGISTRY}"
+    with operating(complete, tmp_path / "operator.log", trusted):
         yield complete
         complete.kubectl("delete", "simulatordeployment", "x", "-n", AHEAD, "--ignore-not-found", "--timeout=60s")
 
@@ -82,7 +85,9 @@ def permissions(plane: ControlPlane) -> dict[str, Any]:
 def test_the_picker_gets_the_rights_that_the_operator_would_give(complete: ControlPlane) -> None:
     printed(run("create-epp-rbac.sh", complete, NS_SIM=AHEAD))
     made = permissions(complete)
-    rendered = {one["kind"]: one for one in render(SimulatorDeployment.model_validate(STACK), Facts())}
+    rendered = {
+        one["kind"]: one for one in render(SimulatorDeployment.model_validate(STACK), Facts(inference_pool=True))
+    }
     assert made["Role"]["rules"] == rendered["Role"]["rules"]
     for part in ("roleRef", "subjects"):
         assert made["RoleBinding"][part] == rendered["RoleBinding"][part]
@@ -129,6 +134,11 @@ def test_one_image_can_be_every_part(operated: ControlPlane) -> None:
             "jsonpath={.items[*].spec.template.spec.containers[*].image}",
         )
         assert set(found.split()) == {"registry.example/pointsman:7"}
+    arguments = operated.kubectl(
+        *("get", "deployment", "pointsman-operator", "-n", "pointsman-system", "-o"),
+        "jsonpath={.spec.template.spec.containers[0].args}",
+    )
+    assert f"--trusted-image-prefixes={','.join(TRUSTED)},{REGISTRY}" in json.loads(arguments)
 
 
 def test_a_stack_that_does_not_come_up_is_explained(complete: ControlPlane) -> None:

@@ -47,7 +47,7 @@ def test_the_request_was_answered_by_the_pod_that_was_picked(told: dict[str, str
     answer = after(told, "hands-on-1'")
     assert answer.startswith("HTTP/1.1 200 OK")
     (served,) = re.findall(r"^x-inference-pod: (\S+)\r?$", answer, flags=re.MULTILINE)
-    (decision,) = json.loads(after(told, "picker=$("))["decisions"]
+    (decision,) = json.loads(after(told, "/debug/decisions?id=hands-on-1"))["decisions"]
     (chosen,) = (one["name"] for one in decision["candidates"] if one["address"] == decision["picked"][0])
     assert served == chosen.removesuffix("-rank-0")
     assert served.startswith("ms-sim-llm-d-modelservice-decode-")

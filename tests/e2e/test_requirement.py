@@ -14,10 +14,11 @@ from tests.e2e.traffic import traffic
 
 NS = ("-n", "llm-d-sim")
 SYSTEM = ("-n", "pointsman-system")
+READER = "system:serviceaccount:pointsman-system:requirement-reader"
 FULL = "simulatordeployment/llm-sim-full"
 DECODE = "ms-sim-llm-d-modelservice-decode"
 GATEWAYS = ("infra-sim-inference-gateway", "infra-sim-inference-gateway-istio")
-OWNED = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,pods,endpointslices"
+OWNED = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,pods,endpointslices"
 RULES = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -120,8 +121,24 @@ def test_no_pod_was_restarted(cluster: Cluster, installed: str) -> None:
     assert set(counts.split()) == {"0"}
 
 
+@pytest.fixture(scope="module")
+def token(cluster: Cluster, installed: str) -> Iterator[str]:
+    """The token of an account that may read metrics."""
+    account = ("serviceaccount", "requirement-reader", *SYSTEM)
+    cluster.kubectl("create", *account)
+    binding = ("clusterrolebinding", "requirement-reader")
+    subject = f"--serviceaccount={SYSTEM[1]}:requirement-reader"
+    cluster.kubectl("create", *binding, "--clusterrole=pointsman-metrics-reader", subject)
+    until(lambda: "yes" in cluster.kubectl("auth", "can-i", "get", "/debug/decisions", f"--as={READER}"))
+    yield cluster.kubectl("create", "token", "requirement-reader", *SYSTEM).strip()
+    cluster.kubectl("delete", *binding)
+    cluster.kubectl("delete", *account, "--ignore-not-found")
+
+
 @pytest.mark.parametrize("gateway", GATEWAYS)
-def test_a_port_forward_reaches_the_pod_that_was_picked(cluster: Cluster, installed: str, gateway: str) -> None:
+def test_a_port_forward_reaches_the_pod_that_was_picked(
+    cluster: Cluster, installed: str, token: str, gateway: str
+) -> None:
     answer = cluster.bash(f"""
         kubectl port-forward -n llm-d-sim svc/{gateway} 8080:8080 >/dev/null &
         trap 'kill $!' EXIT
@@ -131,9 +148,13 @@ def test_a_port_forward_reaches_the_pod_that_was_picked(cluster: Cluster, instal
     """)
     assert answer.startswith("HTTP/1.1 200")
     (served,) = re.findall(r"x-inference-pod: (\S+)", answer)
-    (picker,) = ready_pods(cluster, "component=epp")
-    path = f"/api/v1/namespaces/llm-d-sim/pods/{picker}:9090/proxy/debug/decisions?id={gateway}-1"
-    (decision,) = json.loads(cluster.kubectl("get", "--raw", path))["decisions"]
+    told = cluster.bash(f"""
+        kubectl port-forward -n llm-d-sim deployment/gaie-sim-epp 9090:9090 >/dev/null &
+        trap 'kill $!' EXIT
+        curl -s --retry 20 --retry-delay 1 --retry-connrefused -H 'Authorization: Bearer {token}' \\
+          'http://127.0.0.1:9090/debug/decisions?id={gateway}-1'
+    """)
+    (decision,) = json.loads(told)["decisions"]
     (chosen,) = (one["name"] for one in decision["candidates"] if one["address"] == decision["picked"][0])
     assert served == chosen.removesuffix("-rank-0")
     assert served in ready_pods(cluster, "llm-d.ai/role=decode")

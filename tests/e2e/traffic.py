@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
 
 STOP = Path("/tmp/stop")
+TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 WORKERS = 8
 
 
@@ -35,7 +36,8 @@ def request(host: str, method: str, path: str, *, body: str = "", headers: dict[
 
 def picked_for(picker: str, identity: str) -> set[str]:
     """Return the Pods that the picker chose for a request, the second choice after a failed first one included."""
-    _, _, text = request(picker, "GET", f"/debug/decisions?id={identity}", headers={})
+    headers = {"authorization": f"Bearer {TOKEN.read_text()}"}
+    _, _, text = request(picker, "GET", f"/debug/decisions?id={identity}", headers=headers)
     return {
         candidate["name"].removesuffix("-rank-0")
         for decision in json.loads(text)["decisions"]
@@ -95,8 +97,17 @@ def traffic(cluster: "Cluster", namespace: str, *, gateway: str, picker: str = "
     volumes = [{"name": "code", "configMap": {"name": "traffic"}}, {"name": "tmp", "emptyDir": {}}]
     spec = {"containers": [container], "volumes": volumes, "restartPolicy": "Never"}
     code = {"traffic.py": Path(__file__).read_text()}
+    rbac = "rbac.authorization.k8s.io"
+    reader = f"traffic-{namespace}"
     cluster.apply(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": reader},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "pointsman-metrics-reader"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+        },
         {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
     )
     where = ("-n", namespace)
@@ -106,6 +117,7 @@ def traffic(cluster: "Cluster", namespace: str, *, gateway: str, picker: str = "
     cluster.kubectl("exec", "traffic", *where, "--", "touch", str(STOP))
     cluster.kubectl("wait", "pod/traffic", *where, "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
     seen |= json.loads(cluster.kubectl("logs", "traffic", *where).splitlines()[-1])
+    cluster.kubectl("delete", "clusterrolebinding", reader)
 
 
 if __name__ == "__main__":

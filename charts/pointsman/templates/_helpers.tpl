@@ -15,6 +15,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- /* Labels as a flag takes them: a=b,c=d. */ -}}
+{{- define "pointsman.pairs" -}}
+{{- $pairs := list }}
+{{- range $name, $value := . }}
+{{- $pairs = append $pairs (printf "%s=%s" $name $value) }}
+{{- end }}
+{{- join "," $pairs }}
+{{- end }}
+
 {{- /* A role's name and who has it. */ -}}
 {{- define "pointsman.binding" -}}
 roleRef:

@@ -1,12 +1,14 @@
 """`pointsman operator`: reconcile SimulatorDeployments on a cluster, with controller-runtime's flags."""
 
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from pointsman.cli.policy import PolicyOptions
 from pointsman.core import loop
 from pointsman.core.errors import UserError
 from pointsman.core.logs import configure_logs
@@ -14,7 +16,7 @@ from pointsman.core.logs import configure_logs
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(PolicyOptions):
     """Everything that `pointsman operator` can be told."""
 
     leader_elect: bool = False
@@ -23,6 +25,8 @@ class Options:
     "Namespaces with commas between; empty for all. Roles in these namespaces are then enough."
     metrics_bind_address: str = ":8080"
     "Where /metrics is served; 0 for nowhere."
+    metrics_endpoint_auth: bool = True
+    "Serve metrics only to tokens that the API server knows and lets read them."
     health_probe_bind_address: str = ":8081"
     "Where /healthz and /readyz are served; 0 for nowhere."
     kubeconfig: Path | None = None
@@ -36,6 +40,7 @@ class Options:
 def operator(options: Options | None = None) -> None:
     """Reconcile SimulatorDeployments: make clusters hold what they ask for, and say how far it got."""
     from pointsman.kube import connect
+    from pointsman.kube.guard import Guard
     from pointsman.operator.process import Plan, Process, split_address
 
     options = options or Options()
@@ -49,11 +54,18 @@ def operator(options: Options | None = None) -> None:
     if metrics and metrics == health and not metrics.endswith(":0"):
         raise UserError("--metrics-bind-address and --health-probe-bind-address are the same: change one of them")
     namespaces = _namespaces(options.watch_namespaces)
-    plan = Plan(namespaces=namespaces, lead=options.leader_elect, metrics_address=metrics, health_address=health)
+    plan = Plan(
+        namespaces=namespaces,
+        lead=options.leader_elect,
+        metrics_address=metrics,
+        health_address=health,
+        policy=options.to_policy(),
+    )
 
     async def main() -> None:
-        async with connect(options.kubeconfig) as client:
-            await Process(client, plan).serve()
+        async with connect(options.kubeconfig) as client, connect(options.kubeconfig, anonymous=True) as nobody:
+            guard = Guard(nobody, clock=time.monotonic) if options.metrics_endpoint_auth else None
+            await Process(client, plan, guard=guard).serve()
 
     loop.serve(main())
 

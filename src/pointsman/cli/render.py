@@ -10,10 +10,12 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from pointsman.api import SimulatorDeployment, read
+from pointsman.cli.policy import PolicyOptions
 from pointsman.core.documents import to_yaml
 from pointsman.core.errors import PointsmanError, UserError, find_ours
 from pointsman.core.values import nearest
 from pointsman.render.facts import Facts
+from pointsman.render.policy import Policy
 from pointsman.render.stack import stack
 
 File = Annotated[Path, Parameter(name=["--file", "-f"])]
@@ -25,7 +27,9 @@ ABILITIES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def render(*, file: File, with_: Annotated[str, Parameter(name="--with")] = "") -> int:
+def render(
+    *, file: File, with_: Annotated[str, Parameter(name="--with")] = "", options: PolicyOptions | None = None
+) -> int:
     """Print the objects that a cluster gets for a SimulatorDeployment, as YAML.
 
     Parameters
@@ -34,17 +38,21 @@ def render(*, file: File, with_: Annotated[str, Parameter(name="--with")] = "") 
         File with the SimulatorDeployment.
     with_
         What the cluster has, with commas between: inference-pool, gateway-api, istio, openshift.
+    options
+        The flags of the operator there that say how far a resource may go.
 
     """
-    made = stack(read(file), facts(with_))
+    made = stack(read(file), facts(with_), _policy(options))
     sys.stdout.write("---\n".join(to_yaml(document) for document in made.objects))
     for notice in made.notices:
         if not notice.holds:
             sys.stderr.write(f"note: {notice.message}\n")
+    for breach in made.breaches:
+        sys.stderr.write(f"refused: {breach.message}\n")
     return 0
 
 
-def diff(*, file: File, kubeconfig: Path | None = None) -> int:
+def diff(*, file: File, kubeconfig: Path | None = None, options: PolicyOptions | None = None) -> int:
     """Print what would change on the cluster; exit 0 when nothing, 1 when something, 2 on an error.
 
     Parameters
@@ -53,10 +61,12 @@ def diff(*, file: File, kubeconfig: Path | None = None) -> int:
         File with the SimulatorDeployment.
     kubeconfig
         Cluster to compare with; else KUBECONFIG or the home file, as kubectl takes them.
+    options
+        The flags of the operator there that say how far a resource may go.
 
     """
     try:
-        differences = asyncio.run(_compare(read(file), kubeconfig=kubeconfig))
+        differences = asyncio.run(_compare(read(file), kubeconfig=kubeconfig, policy=_policy(options)))
     except (PointsmanError, BaseExceptionGroup) as error:
         ours = find_ours(error)
         if ours is None:
@@ -77,9 +87,13 @@ def facts(text: str) -> Facts:
     return found
 
 
-async def _compare(resource: SimulatorDeployment, *, kubeconfig: Path | None) -> list[str]:
+def _policy(options: PolicyOptions | None) -> Policy:
+    return (options or PolicyOptions()).to_policy()
+
+
+async def _compare(resource: SimulatorDeployment, *, kubeconfig: Path | None, policy: Policy) -> list[str]:
     from pointsman.kube import connect
     from pointsman.operator.compare import compare
 
     async with connect(kubeconfig) as client:
-        return await compare(client, resource)
+        return await compare(client, resource, policy=policy)

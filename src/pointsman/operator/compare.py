@@ -12,6 +12,7 @@ import msgspec
 
 from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment, parse
 from pointsman.core.documents import to_yaml
+from pointsman.core.errors import UserError
 from pointsman.kube import Client, Conflict, Key, Kind, Object, Owner, owner_of
 from pointsman.kube.conditions import truth_of
 from pointsman.kube.errors import NotFound
@@ -28,23 +29,28 @@ from pointsman.operator.kinds import (
     OWNERSHIP,
 )
 from pointsman.render.facts import Facts
+from pointsman.render.policy import Policy, refusal
 from pointsman.render.stack import stack
 
 # What a server writes about an object, and not what anyone wants of it.
 _OF_THE_SERVER = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
 
-async def compare(client: Client, resource: SimulatorDeployment) -> list[str]:
-    """Return the differences, one text for each object that has any.
+async def compare(client: Client, resource: SimulatorDeployment, *, policy: Policy) -> list[str]:
+    """Return the differences, one text for each object that has any; `policy` is that of the operator there.
 
-    Raises Conflict when an object of another owner has one of the names, ApiError and Unreachable as they come.
+    Raises UserError when the policy refuses the resource, Conflict when an object of another owner has one of the
+    names, ApiError and Unreachable as they come.
     """
+    rendered = stack(resource, await facts(client), policy)
+    if rendered.breaches:
+        raise UserError(refusal(rendered.breaches))
     key = Key(resource.metadata.namespace, resource.metadata.name)
     live = await _get(client, SIMULATOR_DEPLOYMENT, key)
     before = meaning(parse(live, source="the cluster")) if live else None
     found = [difference(before, meaning(resource), name=f"{SIMULATOR_DEPLOYMENT.kind}/{key}")]
     owner = owner_of(SIMULATOR_DEPLOYMENT, live) if live else None
-    wanted = {(_kind(each), key_of(each)): each for each in stack(resource, await facts(client)).objects}
+    wanted = {(_kind(each), key_of(each)): each for each in rendered.objects}
     for (kind, name), document in wanted.items():
         found.append(await _compare(client, kind, name, document, owner=owner))
     if owner is not None:

@@ -10,6 +10,7 @@ ROLE = Kind(RBAC, "v1", "Role", "roles")
 ROLE_BINDING = Kind(RBAC, "v1", "RoleBinding", "rolebindings")
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SERVICE = Kind("", "v1", "Service", "services")
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 INFERENCE_POOL = Kind("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools")
 GATEWAY = Kind(GATEWAY_API, "v1", "Gateway", "gateways")
@@ -25,6 +26,7 @@ MADE = (
     ROLE,
     ROLE_BINDING,
     CONFIG_MAP,
+    NETWORK_POLICY,
     SERVICE,
     DEPLOYMENT,
     INFERENCE_POOL,

@@ -1,7 +1,8 @@
 """The operator as a process: one runtime for the whole cluster, or one for each namespace that it may see.
 
 With namespaces named, nothing outside them is read, so Roles are enough; each namespace then has its own caches and
-its own lease, in that namespace. Health and metrics are one each, over all of them.
+its own lease, in that namespace. Health and metrics are one each, over all of them; metrics are for those whom the API
+server lets read them, where there is a `guard`.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -19,10 +20,12 @@ from pointsman.core.errors import UserError
 from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
 from pointsman.kube import Client, Key, Runtime, Terms, health
+from pointsman.kube.guard import Guard
 from pointsman.kube.metrics import Metrics
 from pointsman.operator.facts import Server, ask
 from pointsman.operator.kinds import LEASE, OWNERSHIP
 from pointsman.operator.simulator import Simulators
+from pointsman.render.policy import Policy
 
 log = get_logger(__name__)
 
@@ -37,15 +40,24 @@ class Plan:
     lead: bool = False
     metrics_address: str = ""
     health_address: str = ""
+    policy: Policy = field(default_factory=Policy)
     terms: Terms | None = None
 
 
 class Process:
     """The runtimes of one operator process."""
 
-    def __init__(self, client: Client, plan: Plan, *, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        client: Client,
+        plan: Plan,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        guard: Guard | None = None,
+    ) -> None:
         self._plan = plan
         self._client = client
+        self._guard = guard
         self._server = Server()
         self.metrics = Metrics()
         home = own_namespace(environment)
@@ -67,7 +79,9 @@ class Process:
         async with AsyncExitStack() as serving:
             for flag, (address, routes) in self._routes().items():
                 host, port = split_address(address)
-                bound = await serving.enter_async_context(health.serve(routes, host=host, port=port, flag=flag))
+                guard = self._guard if "/metrics" in routes else None  # a probe has no token
+                served = health.serve(routes, host=host, port=port, flag=flag, guard=guard)
+                bound = await serving.enter_async_context(served)
                 log.info("serving", paths=" ".join(routes), port=bound)
             self._server = await ask(self._client)
             async with asyncio.TaskGroup() as group:
@@ -77,7 +91,7 @@ class Process:
     def _runtime(self, namespace: str, *, home: str) -> Runtime:
         lease = Key(namespace or home, LEASE) if self._plan.lead else None
         runtime = Runtime(self._client, ownership=OWNERSHIP, lease=lease, terms=self._plan.terms, metrics=self.metrics)
-        simulators = Simulators(runtime, server=lambda: self._server)
+        simulators = Simulators(runtime, server=lambda: self._server, policy=self._plan.policy)
         runtime.add(simulators.controller(namespace=namespace))
         return runtime
 

@@ -5,6 +5,9 @@ nothing of another is touched, that what the server refuses becomes a condition 
 written when it changes: at once when that is news (`Ready`, or why not, or for which generation), and once in `PAUSE`
 while only numbers move, since those come in bursts and every write is felt by the API server.
 
+What goes beyond the administrator's policy is refused as a whole: nothing is written but the status, and what runs
+goes on as it was.
+
 An object under deletion is left alone: the garbage collector takes what carries our owner reference, in whichever
 order was asked for, and a write would bring it back.
 """
@@ -42,9 +45,11 @@ from pointsman.operator.facts import Server, Sight
 from pointsman.operator.findings import Findings, Observed, look
 from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, OWNERSHIP, POD
 from pointsman.render.names import STACK
+from pointsman.render.policy import Policy, refusal
 from pointsman.render.stack import Stack, stack
 
 PAUSE = 1.0
+REFUSED = "LimitExceeded"
 _NEWS_PAUSE = 0.25
 WORKERS = 64  # they wait, mostly: for the API server, which is slow to create and quick to read
 _LOOK_AGAIN = 5.0  # whether a name that was taken is free: no event of ours would tell
@@ -62,9 +67,10 @@ class Trouble:
 class Simulators:
     """Reconciles SimulatorDeployments."""
 
-    def __init__(self, runtime: Runtime, *, server: Callable[[], Server]) -> None:
+    def __init__(self, runtime: Runtime, *, server: Callable[[], Server], policy: Policy) -> None:
         self._runtime = runtime
         self._server = server
+        self._policy = policy
         self._sight = Sight()
         self._told: dict[Key, float] = {}
 
@@ -93,8 +99,8 @@ class Simulators:
             return None
         if "deletionTimestamp" in live["metadata"]:
             return None
-        rendered = stack(await self._parse(live), self._sight.facts(view, self._server()))
-        trouble = await self._converge(live, rendered)
+        rendered = stack(await self._parse(live), self._sight.facts(view, self._server()), self._policy)
+        trouble = self._refuse(live, rendered) or await self._converge(live, rendered)
         again = await self._report(live, look(rendered, self._observe(live, view)), trouble)
         if trouble is not None:
             raise trouble.error
@@ -110,6 +116,13 @@ class Simulators:
             message = f"{field}: {first['msg']}: apply the current definition (config/crd) and correct the field"
             await self._write(live, {}, [Condition("Ready", "False", "InvalidSpec", message)])
             raise Terminal(message) from None
+
+    def _refuse(self, live: Object, rendered: Stack) -> Trouble | None:
+        if not rendered.breaches:
+            return None
+        message = refusal(rendered.breaches)
+        self._runtime.events.record(live, reason=REFUSED, message=message, severity="Warning")
+        return Trouble(REFUSED, message, Terminal(message))
 
     async def _converge(self, live: Object, rendered: Stack) -> Trouble | None:
         owner = owner_of(SIMULATOR_DEPLOYMENT, live)
@@ -209,8 +222,10 @@ def _amended(conditions: Iterable[Condition], trouble: Trouble | None) -> list[C
     """Return the conditions as they are with the trouble: whatever runs, this is not what was asked for."""
     if trouble is None:
         return list(conditions)
-    ready = Condition("Ready", "False", trouble.reason, trouble.message)
-    amended = [ready if found.type == "Ready" else found for found in conditions]
+    words = {"Ready": Condition("Ready", "False", trouble.reason, trouble.message)}
+    if trouble.reason == REFUSED:
+        words["Progressing"] = Condition("Progressing", "False", REFUSED, "nothing is changed until that is put right")
+    amended = [words.get(found.type, found) for found in conditions]
     if trouble.reason == "Conflict":
         amended.append(Condition("Conflict", "True", "NameTaken", trouble.message))
     return amended

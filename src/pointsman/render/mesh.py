@@ -14,12 +14,14 @@ from pointsman.render.names import COMPONENT, Names
 from pointsman.render.objects import Object
 from pointsman.render.paths import INFERENCE
 from pointsman.render.picker import POOL_GROUP
+from pointsman.render.policy import ISTIO
 from pointsman.render.proxy import IMAGES
 
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 # Telemetry of scheduler gateways is selected by this label, which no controller sets by itself.
 GATEWAY_LABEL = "app.kubernetes.io/gateway"
 _MATCHES = 8  # of one rule, in the oldest Gateway API that is served as v1
+_SERVICE_TYPE = "networking.istio.io/service-type"
 _LABELS = {COMPONENT: "gateway", "component": "gateway"}
 
 
@@ -51,14 +53,18 @@ def istio_gateway(
     options = objects.config_map(f"{names.istio_gateway}-options", names=names, labels=_LABELS, data=data)
     parameters = {"group": "", "kind": "ConfigMap", "name": options["metadata"]["name"]}
     gateway = _gateway(
-        names.gateway, port=instance.port, class_name="istio", names=names, infrastructure={"parametersRef": parameters}
+        names.gateway, port=instance.port, class_name=ISTIO, names=names, infrastructure={"parametersRef": parameters}
     )
     return [options, gateway, _route(resource, names.gateway, names=names, facts=facts)]
 
 
-def legacy_gateway(resource: SimulatorDeployment, wanted: LegacyGateway, *, names: Names, facts: Facts) -> list[Object]:
-    """Return the Gateway and route of the old block."""
+def legacy_gateway(
+    resource: SimulatorDeployment, wanted: LegacyGateway, *, names: Names, facts: Facts, outside: bool
+) -> list[Object]:
+    """Return the Gateway and route of the old block; its Service is of a type for the `outside` only when it may be."""
     gateway = _gateway(names.route, port=80, class_name=wanted.class_name, names=names, infrastructure={})
+    if wanted.class_name == ISTIO and not outside:
+        gateway["metadata"]["annotations"] = {_SERVICE_TYPE: "ClusterIP"}  # Istio's own default is LoadBalancer
     return [gateway, _route(resource, names.route, names=names, facts=facts)]
 
 

@@ -84,15 +84,14 @@ def pod(container: Object, *, facts: Facts, grace: int, volumes: Sequence[Object
     """Return the spec of a Pod with one container."""
     mounts = [*container.get("volumeMounts", []), {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the Pod's own
     user = {} if facts.openshift else {"runAsUser": NOBODY, "runAsGroup": NOBODY}
-    # Who was given an account of its own talks to the API server; nobody else gets to.
-    account = {} if "serviceAccountName" in more else {"automountServiceAccountToken": False}
     return {
         "containers": [{**container, "securityContext": _locked(), "volumeMounts": mounts}],
         "volumes": [*volumes, {"name": "tmp", "emptyDir": {}}],
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **user},
         "terminationGracePeriodSeconds": grace,
+        # A token is mounted into the container that needs it (`api_access`), never into all of a Pod.
+        "automountServiceAccountToken": False,
         **resource_claims(container),
-        **account,
         **more,
     }
 
@@ -117,15 +116,31 @@ def mounted(config: str, *, path: str) -> tuple[Object, Object]:
     return {"name": "config", "configMap": {"name": config}}, {"name": "config", "mountPath": path, "readOnly": True}
 
 
+def api_access() -> tuple[Object, Object]:
+    """Return a volume with an account's token for the API server, and its mount, where clients look for it."""
+    name = "kube-api-access"
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    path = "/var/run/secrets/kubernetes.io/serviceaccount"
+    return {"name": name, "projected": {"sources": sources}}, {"name": name, "mountPath": path, "readOnly": True}
+
+
 def identity() -> list[Object]:
     """Return the environment in which a container knows who it is."""
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"}
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
 
 
-def resources(wanted: Resources | None) -> Object:
-    """Return the container's field, or nothing when nothing was said."""
-    said = wanted.model_dump(mode="json", by_alias=True, exclude_none=True) if wanted is not None else {}
+def resources(wanted: Resources | None, *, memory: tuple[str, str] | None = None) -> Object:
+    """Return the container's field; `memory` is the request and the limit where nothing was said of memory."""
+    said: Object = wanted.model_dump(mode="json", by_alias=True, exclude_none=True) if wanted is not None else {}
+    amounts = {name: said.get(name, {}) for name in ("requests", "limits")}
+    if memory is not None and not any("memory" in amount for amount in amounts.values()):
+        for (name, amount), size in zip(amounts.items(), memory, strict=True):
+            said[name] = {**amount, "memory": size}
     return {"resources": said} if said else {}
 
 

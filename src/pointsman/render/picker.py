@@ -3,16 +3,20 @@
 The container listens on 9002 (ext_proc), 9003 (health) and 9090 (metrics); the Service has the resource's port and
 9002, both leading to 9002. The flags are the Go picker's, so that its image works as ours does. With an InferencePool
 definition on the cluster the picker follows a pool of its own; without, the same Pods by their labels.
+
+Its token is mounted into its own container only, and may do what the picker does and no more: a test compares the Role
+with what a picker asks of a real API server. Metrics are for those whom the API server lets read them.
 """
 
 from collections.abc import Sequence
 
 from pointsman.api.simulator import PICKER_PORTS, PickerConfig, SimulatorDeployment
 from pointsman.core.documents import to_yaml
-from pointsman.render import objects
+from pointsman.render import network, objects
 from pointsman.render.facts import Facts
 from pointsman.render.names import COMPONENT, NAME, SERVING, Names
 from pointsman.render.objects import Object
+from pointsman.render.policy import Policy
 from pointsman.render.simulators import Group
 
 CONFIG_KEY = "default-plugins.yaml"
@@ -20,20 +24,33 @@ POOL_GROUP = "inference.networking.k8s.io"
 # Where the picker finds objectives and rewrites, in whichever group the cluster has them.
 _READ = {
     POOL_GROUP: ("inferencepools",),
-    "inference.networking.x-k8s.io": ("inferencepools", "inferenceobjectives", "inferencemodelrewrites"),
+    "inference.networking.x-k8s.io": ("inferenceobjectives", "inferencemodelrewrites"),
     "llm-d.ai": ("inferenceobjectives", "inferencemodelrewrites"),
 }
 _LABELS = {COMPONENT: "epp", "component": "epp"}
 _GRACE = 130
+# What it holds of requests under way is bounded by a budget of its own (384 MiB), with its indexes beside that.
+_MEMORY = ("256Mi", "1Gi")
+# An election's lease is named after the pool, or after the Deployment: ours and today's Go picker's, and v0.4's.
+_LEASES = ("llm-d.ai", "gateway-api-inference-extension.sigs.k8s.io")
 _WEIGHTS = {"load-aware-scorer": 1, "prefix-cache-scorer": 2, "kv-cache-utilization-scorer": 1}
 
 
 def render(
-    resource: SimulatorDeployment, config: PickerConfig, groups: Sequence[Group], *, names: Names, facts: Facts
+    resource: SimulatorDeployment,
+    config: PickerConfig,
+    groups: Sequence[Group],
+    *,
+    names: Names,
+    facts: Facts,
+    policy: Policy,
 ) -> list[Object]:
     """Return the picker's objects in the order in which they are needed."""
     data = {CONFIG_KEY: to_yaml(configuration(groups))}
-    account = objects.head("ServiceAccount", names.picker, names=names, labels=_LABELS)
+    account = {
+        **objects.head("ServiceAccount", names.picker, names=names, labels=_LABELS),
+        "automountServiceAccountToken": False,
+    }
     settings = objects.config_map(names.picker, names=names, labels=_LABELS, data=data)
     deployment = objects.deployment(
         names.picker,
@@ -41,13 +58,24 @@ def render(
         labels=_LABELS,
         selector={COMPONENT: "epp", NAME: names.stack},
         replicas=config.replicas,
-        pod=_pod(resource, config, groups, names=names, facts=facts),
+        pod=_pod(
+            resource, config, _flags(config, groups, names=names, facts=facts, policy=policy), names=names, facts=facts
+        ),
         checksum=objects.digest(data),
         # Of several only the leader is ever ready: waiting for the others would be waiting for ever.
         rolling={"maxSurge": "100%", "maxUnavailable": "100%"} if config.replicas > 1 else None,
     )
     pool = [_pool(config, groups, names=names)] if facts.inference_pool else []
-    return [account, *_permissions(config, names=names), settings, _service(config, names=names), *pool, deployment]
+    wall = [network.picker_policy(names=names, labels=_LABELS, facts=facts, policy=policy)]
+    return [
+        account,
+        *_permissions(config, names=names, facts=facts),
+        settings,
+        *(wall if policy.network_policies else []),
+        _service(config, names=names),
+        *pool,
+        deployment,
+    ]
 
 
 def configuration(groups: Sequence[Group]) -> Object:
@@ -76,15 +104,17 @@ def _profile(name: str, *filters: str) -> Object:
     return {"name": name, "plugins": [*plain, *scorers]}
 
 
-def _permissions(config: PickerConfig, *, names: Names) -> list[Object]:
+def _permissions(config: PickerConfig, *, names: Names, facts: Facts) -> list[Object]:
     api = "rbac.authorization.k8s.io/v1"
-    watch = ["get", "list", "watch"]
-    rules: list[Object] = [{"apiGroups": [""], "resources": ["pods"], "verbs": watch}]
-    rules += [{"apiGroups": [group], "resources": list(kinds), "verbs": watch} for group, kinds in _READ.items()]
+    follow = ["list", "watch"]
+    rules: list[Object] = [{"apiGroups": [""], "resources": ["pods"], "verbs": follow}]
+    if facts.inference_pool:
+        rules += [{"apiGroups": [group], "resources": list(kinds), "verbs": follow} for group, kinds in _READ.items()]
     if config.replicas > 1:
         lease = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-        rules.append({**lease, "verbs": ["get", "create", "update"]})
-        rules.append({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]})
+        group = f"epp-{names.namespace}-{names.pool if facts.inference_pool else names.picker}"
+        rules.append({**lease, "verbs": ["create"]})  # which no name can narrow: there is none yet
+        rules.append({**lease, "verbs": ["get", "update"], "resourceNames": [f"{group}.{end}" for end in _LEASES]})
     role = {**objects.head("Role", names.picker, names=names, labels=_LABELS, api=api), "rules": rules}
     binding = {
         **objects.head("RoleBinding", names.picker, names=names, labels=_LABELS, api=api),
@@ -130,15 +160,16 @@ def _pool(config: PickerConfig, groups: Sequence[Group], *, names: Names) -> Obj
 
 
 def _pod(
-    resource: SimulatorDeployment, config: PickerConfig, groups: Sequence[Group], *, names: Names, facts: Facts
+    resource: SimulatorDeployment, config: PickerConfig, flags: Sequence[str], *, names: Names, facts: Facts
 ) -> Object:
     health = PICKER_PORTS["health"]
     volume, mount = objects.mounted(names.picker, path="/config")
+    token, access = objects.api_access()
     container = {
         "name": "epp",
         "image": config.image,
         "imagePullPolicy": resource.spec.image_pull_policy,
-        "args": [*_flags(config, groups, names=names, facts=facts), *config.args],
+        "args": [*flags, *config.args],
         "env": [
             {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
             *objects.identity(),
@@ -151,13 +182,13 @@ def _pod(
         # A connection says that the process lives; only its own word says that it knows the Pods.
         "livenessProbe": objects.tcp_probe(health, initialDelaySeconds=5, periodSeconds=10, failureThreshold=3),
         "readinessProbe": {"grpc": {"port": health, "service": "readiness"}, "periodSeconds": 2, "failureThreshold": 3},
-        "volumeMounts": [mount],
-        **objects.resources(config.resources),
+        "volumeMounts": [mount, access],
+        **objects.resources(config.resources, memory=_MEMORY),
     }
-    return objects.pod(container, facts=facts, grace=_GRACE, volumes=[volume], serviceAccountName=names.picker)
+    return objects.pod(container, facts=facts, grace=_GRACE, volumes=[volume, token], serviceAccountName=names.picker)
 
 
-def _flags(config: PickerConfig, groups: Sequence[Group], *, names: Names, facts: Facts) -> list[str]:
+def _flags(config: PickerConfig, groups: Sequence[Group], *, names: Names, facts: Facts, policy: Policy) -> list[str]:
     if facts.inference_pool:
         discovery = ["--pool-name", names.pool, "--pool-namespace", names.namespace, "--pool-group", POOL_GROUP]
     else:
@@ -173,7 +204,7 @@ def _flags(config: PickerConfig, groups: Sequence[Group], *, names: Names, facts
         *("--v", str(config.verbosity)),
         *("--zap-encoder", "json"),
         "--secure-serving=false",  # gateway and picker are one stack, and a proxy of a mesh brings its own TLS
-        "--metrics-endpoint-auth=false",
+        f"--metrics-endpoint-auth={str(policy.metrics_auth).lower()}",
         "--tracing=false",
         *leads,
     ]

@@ -1,7 +1,8 @@
 """From a SimulatorDeployment and what the cluster can do to the objects of the stack. Pure: same in, same out.
 
 Beside the objects a `Stack` says what it consists of, for whoever watches it come up (`Component`), and what of the
-resource could not be done here, and why (`Notice`): a field is honoured or refused with a reason, never ignored.
+resource could not be done here, and why (`Notice`): a field is honoured or refused with a reason, never ignored. What
+goes beyond the administrator's policy is rendered all the same, and told (`breaches`): whoever applies it must not.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,11 @@ from pointsman.render import mesh, picker, proxy, simulators
 from pointsman.render.facts import Facts
 from pointsman.render.names import Names, names_of
 from pointsman.render.objects import Object
+from pointsman.render.policy import Breach, Policy, breaches
 from pointsman.render.simulators import Group
 
-_ORDER = ("ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Deployment", "Service")
+_ORDER = ("ServiceAccount", "Role", "RoleBinding", "ConfigMap", "NetworkPolicy", "Deployment", "Service")
+_PLAIN = Policy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,8 @@ class Stack:
     notices: tuple[Notice, ...]
     gateway_url: str
     """Where requests go in; of a Gateway that another makes Pods of, its status may know better."""
+    breaches: tuple[Breach, ...] = ()
+    """What the operator's administrator does not allow."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +74,16 @@ def render(resource: SimulatorDeployment, facts: Facts) -> list[Object]:
     return list(stack(resource, facts).objects)
 
 
-def stack(resource: SimulatorDeployment, facts: Facts) -> Stack:
-    """Return the whole stack of a resource on such a cluster."""
+def stack(resource: SimulatorDeployment, facts: Facts, policy: Policy = _PLAIN) -> Stack:
+    """Return the whole stack of a resource on such a cluster, under such an administrator."""
     names = names_of(resource)
     groups = simulators.groups(resource, names=names)
     pieces = [
-        _picker(resource, groups, names=names, facts=facts),
+        _picker(resource, groups, names=names, facts=facts, policy=policy),
         _simulators(resource, groups, names=names, facts=facts),
         _standard(resource, groups[0], names=names, facts=facts),
         _istio(resource, groups[0], names=names, facts=facts),
-        _legacy(resource, names=names, facts=facts),
+        _legacy(resource, names=names, facts=facts, policy=policy),
         _balancing(resource, names=names, facts=facts),
         _disaggregation(resource, groups),
     ]
@@ -88,6 +93,7 @@ def stack(resource: SimulatorDeployment, facts: Facts) -> Stack:
         components=tuple(component for piece in pieces for component in piece.components),
         notices=tuple(notice for piece in pieces for notice in piece.notices),
         gateway_url=next((piece.url for piece in pieces if piece.url), ""),
+        breaches=breaches(resource, facts, policy),
     )
 
 
@@ -100,11 +106,13 @@ def _when(document: Object) -> int:
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
-def _picker(resource: SimulatorDeployment, groups: Sequence[Group], *, names: Names, facts: Facts) -> _Piece:
+def _picker(
+    resource: SimulatorDeployment, groups: Sequence[Group], *, names: Names, facts: Facts, policy: Policy
+) -> _Piece:
     config = resource.spec.epp
     if config is None or not config.enabled:
         return _Piece()
-    documents = picker.render(resource, config, groups, names=names, facts=facts)
+    documents = picker.render(resource, config, groups, names=names, facts=facts, policy=policy)
     needed = min(config.replicas, 1)  # of several, the one that leads
     return _Piece(
         documents, [Component(condition="EPPReady", name=names.picker, replicas=config.replicas, needed=needed)]
@@ -179,7 +187,7 @@ def _istio(resource: SimulatorDeployment, serving: Group, *, names: Names, facts
     return _Piece(documents, [component], [_notice("IstioGateway", "IstioMissing", why)], url)
 
 
-def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> _Piece:
+def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts, policy: Policy) -> _Piece:
     wanted = resource.spec.gateway
     if wanted is None or not wanted.enabled:
         return _Piece()
@@ -197,7 +205,8 @@ def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> _Pi
     else:
         text = f"Gateway and HTTPRoute {names.route} are made; inferenceGateway is the successor of this block"
         told = [Notice(type=condition, holds=True, reason="Honoured", message=text)]
-    return _Piece(mesh.legacy_gateway(resource, wanted, names=names, facts=facts), notices=told)
+    documents = mesh.legacy_gateway(resource, wanted, names=names, facts=facts, outside=policy.external_services)
+    return _Piece(documents, notices=told)
 
 
 def _balancing(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> _Piece:

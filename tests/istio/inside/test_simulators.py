@@ -114,10 +114,12 @@ def test_every_request_is_answered_by_the_pod_that_was_picked(mesh: Mesh, picker
     until(lambda: send("to warm up"))
     names = {f"{pod['status']['podIP']}:8200": pod["metadata"]["name"] for pod in mesh.pods("llm-d.ai/role=decode")}
     served = set()
+    reader = {"authorization": f"Bearer {mesh.plane.tokens['admin']}"}
     for number in range(30):
         answered = send(f"prompt number {number}")
         # Istio gives requests ids of its own; this is the only client.
-        with _DIRECT.open(f"http://{picker}:9090/debug/decisions?last=1", timeout=5) as answer:
+        asked = urllib.request.Request(f"http://{picker}:9090/debug/decisions?last=1", headers=reader)
+        with _DIRECT.open(asked, timeout=5) as answer:
             (decision,) = json.load(answer)["decisions"]
         assert names[decision["picked"][0]] == answered
         served.add(answered)

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from pointsman.cli import main
+from pointsman.cli import app, main
+from pointsman.cli.operator import Options
+from pointsman.core.documents import read_yaml
+from pointsman.render.policy import Policy
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +50,65 @@ def test_no_namespace(named: str, wrong: str, capsys: pytest.CaptureFixture[str]
         f"--watch-namespaces: {wrong!r} is no namespace: write names of small letters, digits and hyphens, "
         "with commas between"
     )
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--max-replicas", "-1", "--max-replicas -1 is less than none: give 0 or more"),
+        (
+            "--trusted-image-prefixes",
+            "a/b,c d",
+            "--trusted-image-prefixes: 'c d' is not the beginning of an image's name, such as ghcr.io/llm-d/",
+        ),
+        (
+            "--allowed-image-prefixes",
+            "r.example",
+            "--allowed-image-prefixes: 'r.example' would be an image of that name: write r.example/ for all of a registry",  # noqa: E501
+        ),
+        (
+            "--gateway-namespaces",
+            "team",
+            "--gateway-namespaces: 'team' is not a label: write name=value, with commas between",
+        ),
+        (
+            "--metrics-namespaces",
+            "a=b c",
+            "--metrics-namespaces: 'a=b c' is not a label: write name=value, with commas between",
+        ),
+    ],
+)
+def test_no_policy(flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert complaint(capsys, f"{flag}={value}") == expected
+
+
+def test_flags_become_a_policy() -> None:
+    words = (
+        "--max-replicas=3 --trusted-image-prefixes=a.example/,b --allowed-image-prefixes=c/"
+        " --allow-external-services=true --network-policies=false --gateway-namespaces=x=y,z="
+        " --metrics-namespaces=m/n=o --picker-metrics-auth=false"
+    )
+    _, bound, _ = app.parse_args(["operator", *words.split()], exit_on_error=False, print_error=False)
+    assert bound.arguments["options"].to_policy() == Policy(
+        max_replicas=3,
+        trusted_images=("a.example/", "b"),
+        allowed_images=("c/",),
+        external_services=True,
+        network_policies=False,
+        gateway_namespaces=(("x", "y"), ("z", "")),
+        metrics_namespaces=(("m/n", "o"),),
+        metrics_auth=False,
+    )
+    assert Options().to_policy() == Policy()
+
+
+def test_the_manifest_says_the_defaults() -> None:
+    manifest = read_yaml(Path(__file__).parents[3] / "config" / "manager" / "manager.yaml")
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    _, bound, _ = app.parse_args(container["args"], exit_on_error=False, print_error=False)
+    options = bound.arguments["options"]
+    assert options.to_policy() == Policy()
+    assert (options.leader_elect, options.metrics_endpoint_auth) == (True, True)
 
 
 def test_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

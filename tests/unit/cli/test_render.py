@@ -35,6 +35,14 @@ def test_with_what_a_cluster_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert kinds >= {"InferencePool", "Gateway", "HTTPRoute", "DestinationRule"}
 
 
+def test_what_the_operator_would_refuse_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("render", "-f", FULL, "--max-replicas=1", "--network-policies=false") == 0
+    printed = capsys.readouterr()
+    refused = [line for line in printed.err.splitlines() if line.startswith("refused: ")]
+    assert [line.split()[1] for line in refused] == ["spec.prefill.replicas", "spec.decode.replicas"]
+    assert "NetworkPolicy" not in {document["kind"] for document in yaml.safe_load_all(printed.out)}
+
+
 def test_abilities() -> None:
     assert facts("") == Facts()
     assert facts("istio, gateway-api").istio_gateway

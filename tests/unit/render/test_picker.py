@@ -17,15 +17,19 @@ from tests.unit.render.stacks import (
     named,
     of_kind,
     rendered,
+    resource,
     selects,
 )
 
 from pointsman.cli import app
 from pointsman.epp.build import Builder, Built
 from pointsman.epp.defaults import load
+from pointsman.epp.sources.kube import deployment_of
 from pointsman.render.facts import Facts
 from pointsman.render.objects import CHECKSUM, Object
 from pointsman.render.picker import CONFIG_KEY
+from pointsman.render.policy import Policy
+from pointsman.render.stack import stack
 
 PICKER = "gaie-sim-epp"
 with_picker = pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_a_port_that_is_there_anyway_is_not_there_twice() -> None:
 
 
 def test_it_may_read_and_with_several_lead() -> None:
-    for replicas, kinds in ((1, set()), (2, {"leases", "events"})):
+    for replicas, kinds in ((1, set()), (2, {"leases"})):
         objects = rendered(epp=ON | {"replicas": replicas}).objects
         rules = find(objects, "Role")["rules"]
         writes = {kind for rule in rules for kind in rule["resources"] if {*rule["verbs"]} - {"get", "list", "watch"}}
@@ -168,6 +172,61 @@ def test_it_may_read_and_with_several_lead() -> None:
         (subject,) = binding["subjects"]
         pod = find(objects, "Deployment", PICKER)["spec"]["template"]["spec"]
         assert subject["name"] == pod["serviceAccountName"]
+
+
+@pytest.mark.parametrize("facts", [BARE, POOL], ids=["selector", "pool"])
+def test_it_holds_the_lease_of_its_own_election_and_no_other(facts: Facts) -> None:
+    objects = rendered(facts, epp=ON | {"replicas": 2}, nameSuffix="-b").objects
+    held = [rule for rule in find(objects, "Role")["rules"] if rule["resources"] == ["leases"]]
+    assert [(rule["verbs"], "resourceNames" in rule) for rule in held] == [
+        (["create"], False),
+        (["get", "update"], True),
+    ]
+    pod = f"{find(objects, 'Deployment', PICKER + '-b')['metadata']['name']}-6f7d8c9b5-x2x4z"
+    group = "gaie-sim-b" if facts.inference_pool else deployment_of(pod)
+    assert f"epp-llm-d-sim-{group}.llm-d.ai" in held[1]["resourceNames"]
+
+
+def test_without_a_pool_it_reads_pods_and_nothing_else() -> None:
+    (rule,) = find(rendered(epp=ON).objects, "Role")["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["pods"], ["list", "watch"])
+
+
+@with_picker
+def test_its_token_is_in_its_own_container_and_in_no_other_of_the_stack(case: Case) -> None:
+    for deployment in of_kind(case.render().objects, "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        tokens = [one for one in pod["volumes"] if "serviceAccountToken" in str(one)]
+        is_picker = container(deployment)["name"] == "epp"
+        assert bool(tokens) is ("serviceAccountName" in pod) is is_picker
+        if is_picker:
+            mounts = {one["name"]: one["mountPath"] for one in container(deployment)["volumeMounts"]}
+            assert mounts[tokens[0]["name"]] == "/var/run/secrets/kubernetes.io/serviceaccount"
+    (account,) = of_kind(case.render().objects, "ServiceAccount")
+    assert account["automountServiceAccountToken"] is False
+
+
+def memory(**resources: Any) -> Any:
+    found = rendered(epp=ON | ({"resources": resources} if resources else {})).objects
+    return container(find(found, "Deployment", PICKER)).get("resources")
+
+
+def test_its_memory_is_limited_unless_someone_says_otherwise() -> None:
+    assert memory() == {"requests": {"memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+    more = memory(limits={"cpu": "1"})
+    assert more == {"requests": {"memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+    for said in ({"limits": {"memory": "2Gi"}}, {"requests": {"memory": "2Gi"}}):
+        assert memory(**said) == said
+
+
+def test_metrics_are_guarded_unless_the_administrator_says_otherwise() -> None:
+    for guarded in (True, False):
+        made = stack(resource(epp=ON), BARE, Policy(metrics_auth=guarded)).objects
+        _, bound, _ = app.parse_args(
+            ["epp", *flags(find(made, "Deployment", PICKER))], exit_on_error=False, print_error=False
+        )
+        assert bound.arguments["settings"].metrics_endpoint_auth is guarded
 
 
 def test_of_several_one_leads_and_no_roll_waits_for_the_others() -> None:
@@ -182,7 +241,16 @@ def test_of_several_one_leads_and_no_roll_waits_for_the_others() -> None:
 
 def test_what_others_need_comes_first() -> None:
     order = [name.partition("/")[0] for name in named(rendered(POOL, epp=ON).objects)]
-    kinds = ["ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Deployment", "Service", "InferencePool"]
+    kinds = [
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "ConfigMap",
+        "NetworkPolicy",
+        "Deployment",
+        "Service",
+        "InferencePool",
+    ]
     assert list(dict.fromkeys(order)) == kinds
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -19,13 +20,15 @@ from tests.istio import assets as istio
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Kind, Object, connect
 from pointsman.kube.conditions import is_current
-from pointsman.kube.errors import NotFound
+from pointsman.kube.errors import Forbidden, NotFound
 from pointsman.operator.kinds import MADE, OWNERSHIP
 from pointsman.operator.process import Plan, Process
 
 SAMPLES = ROOT / "config" / "samples"
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 POD = Kind("", "v1", "Pod", "pods")
+SECRET = Kind("", "v1", "Secret", "secrets")
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas")
 ON: dict[str, Any] = {"enabled": True}
 # Every kind of object that a stack can have, where nobody makes Pods of Gateways.
 EVERYTHING: dict[str, Any] = {
@@ -86,8 +89,24 @@ def _served(plane: ControlPlane, definitions: Mapping[str, str]) -> Iterator[Non
     names = [f"crd/{name}" for name in definitions]
     plane.kubectl("apply", "--server-side", "-f", "-", text="\n---\n".join(definitions.values()))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    for name in definitions:
+        _until_served(plane, name)
     yield
     plane.kubectl("delete", "--ignore-not-found", f"--timeout={DEFINITION_PATIENCE}s", *names)
+
+
+def _until_served(plane: ControlPlane, name: str) -> None:
+    """Wait until objects can be listed: a definition is established a moment before the server serves its kind."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            plane.kubectl("get", name, "--all-namespaces", "--ignore-not-found")
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 @asynccontextmanager
@@ -98,6 +117,16 @@ async def operator(kubeconfig: Path, **plan: Any) -> AsyncIterator[Process]:
         task = group.create_task(process.run())
         yield process
         task.cancel()
+
+
+async def refusal(client: Client, kind: Kind, document: Object) -> str:
+    """Return why the API server would not create an object; nothing when it would."""
+    path = kind.path(document["metadata"]["namespace"])
+    try:
+        await client.request("POST", path, body=document, parameters={"dryRun": "All"})
+    except Forbidden as error:
+        return str(error)
+    return ""
 
 
 def requests(process: Process) -> Counter[str]:
@@ -165,26 +194,49 @@ class Site:
         found = live.get("status", {}).get("conditions", [])
         return next((one for one in found if one["type"] == type_), {})
 
-    async def told(self, type_: str, status: str, reason: str, name: str = "stack") -> str:
-        """Wait for a condition and return its message."""
+    async def told(self, type_: str, status: str, reason: str, name: str = "stack", *, words: str = "") -> str:
+        """Wait for a condition whose message has these words, and return the message.
+
+        What is said first need not be what is said in the end: 0 of 2 Pods come before 1 of 2.
+        """
 
         async def asked() -> str:
             found = await self.condition(type_, name)
             assert (found.get("status"), found.get("reason")) == (status, reason), found
+            assert words in found["message"], found
             return str(found["message"])
 
         return await eventually(asked)
 
     async def ready(self, name: str = "stack") -> Object:
-        """Return a stack once it is ready for what it asks now."""
+        """Return a stack once it is ready for what it asks now, and its status has counted all that is.
+
+        Deployments and Pods are followed apart, so a Deployment may be complete before its Pods have addresses.
+        """
 
         async def asked() -> Object:
             live = await self.get(SIMULATOR_DEPLOYMENT, name)
-            assert live.get("status", {}).get("observedGeneration") == live["metadata"]["generation"], live
-            assert is_current(live, "Ready"), live.get("status")
+            status = live.get("status", {})
+            assert status.get("observedGeneration") == live["metadata"]["generation"], live
+            assert is_current(live, "Ready"), status
+            assert len(status["endpoints"]) == status["readyReplicas"] == status["replicas"], status
             return live
 
         return await eventually(asked)
+
+    async def limit(self, name: str, **hard: str) -> None:
+        """Create a quota, and wait until the API server holds everyone to it.
+
+        It is in force when it has been counted and admission has heard of it; a Secret, of which it allows none, tells.
+        """
+        metadata = {"name": name, "namespace": self.namespace}
+        await self.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": {"count/secrets": "0", **hard}}})
+        secret = {"metadata": {"name": "probe", "namespace": self.namespace}}
+
+        async def refused() -> None:
+            assert f"exceeded quota: {name}" in await refusal(self.client, SECRET, secret)
+
+        await eventually(refused)
 
     async def becomes(self, expected: set[str]) -> None:
         """Wait until exactly these objects are here."""

@@ -118,4 +118,4 @@ async def test_what_is_printed_can_be_applied(site: Site, file: File) -> None:
     code, text = await file.command("render")
     assert code == 0
     said = await site.kubectl("apply", "--dry-run=server", "-f", "-", text=text)
-    assert said.count("created (server dry run)") == text.count("\nkind: ") == 18
+    assert said.count("created (server dry run)") == text.count("\nkind: ") == 19

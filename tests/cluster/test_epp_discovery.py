@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.widgets import eventually, undefine
 
 from pointsman.epp.server import Picker
 from pointsman.epp.settings import Settings
@@ -37,12 +38,14 @@ def definition(kind: Kind) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def defined(client: Client, kind: Kind) -> AsyncIterator[None]:
+async def serving(client: Client, kind: Kind) -> AsyncIterator[None]:
+    """Let the API server serve a kind while the block runs; afterwards another may define it."""
     await client.create(CRD, definition(kind))
     try:
+        await eventually(lambda: client.request("GET", kind.path()))
         yield
     finally:
-        await client.delete(CRD, Key("", f"{kind.plural}.{kind.group}"))
+        await undefine(client, str(kind))
 
 
 @asynccontextmanager
@@ -70,7 +73,7 @@ def targets(made: Picker) -> list[str]:
 async def make_pod(client: Client, namespace: str, name: str, *, address: str) -> None:
     spec = {"containers": [{"name": "c", "image": "none"}]}
     document = {"metadata": {"namespace": namespace, "name": name, "labels": {"app": "vllm"}}, "spec": spec}
-    await client.create(PODS, document)
+    await eventually(lambda: client.create(PODS, document))  # not before the namespace has its default account
     await set_ready(client, namespace, name, address=address, ready="True")
 
 
@@ -95,9 +98,8 @@ async def test_pools_pods_and_definitions_come_and_go(
 ) -> None:
     async with picker(plane, monkeypatch, pool_name="p", pool_namespace=namespace) as made:
         await until(lambda: made.health.obstacles == ("it knows no pool",))
-        async with defined(client, POOL), defined(client, OBJECTIVE):
+        async with serving(client, POOL), serving(client, OBJECTIVE):
             await make_pod(client, namespace, "a", address="10.1.0.1")
-            await asyncio.sleep(1)  # until the definition is served
             await client.create(POOL, pool(namespace))
             await until(lambda: targets(made) == ["10.1.0.1:8000"])
             assert made.health.serving
@@ -151,6 +153,7 @@ async def test_metrics_are_for_those_whom_the_api_server_lets_in(
     reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": f"reader-{namespace}"}
     binding = {"metadata": {"name": f"reader-{namespace}"}, "roleRef": reference, "subjects": [subject]}
     await client.create(BINDING, binding)
+    await eventually(lambda: allowed(client, f"system:serviceaccount:{namespace}:reader", "/metrics"))
     async with picker(plane, monkeypatch, **flags) as made, httpx.AsyncClient(trust_env=False) as http:
         await until(lambda: made.health.serving)
 
@@ -164,6 +167,14 @@ async def test_metrics_are_for_those_whom_the_api_server_lets_in(
         assert await status("/debug/endpoints", tokens[0]) == 403  # the role names one path
     for kind in (BINDING, ROLE):
         await client.delete(kind, Key("", f"reader-{namespace}"))
+
+
+async def allowed(client: Client, user: str, path: str) -> None:
+    """Assert that the API server lets a user get a path; it hears of a new binding a moment after it was made."""
+    spec = {"user": user, "nonResourceAttributes": {"path": path, "verb": "get"}}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = await client.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body=body)
+    assert msgspec.json.decode(answer)["status"]["allowed"]
 
 
 async def token(client: Client, namespace: str, name: str) -> str:

@@ -68,9 +68,12 @@ async def test_the_server_is_killed_and_comes_back(
 ) -> None:
     await expect(client, namespace, await create(client, namespace, "a", "b"))
     plane.kill("kube-apiserver")
-    await asyncio.sleep(1)
-    assert reflector(runtime).state == "unreachable"
-    assert any(line.startswith("widgets.example.dev: unreachable") for line in runtime.problems())
+
+    async def noticed() -> None:
+        assert reflector(runtime).state == "unreachable"
+        assert any(line.startswith("widgets.example.dev: unreachable") for line in runtime.problems())
+
+    await eventually(noticed)
     await asyncio.to_thread(plane.start_api)
     await rename(client, namespace, "a", "after")
     await client.delete(WIDGET, Key(namespace, "b"))
@@ -150,7 +153,7 @@ async def test_a_watch_that_stalls_without_closing(
 
     road.bend = bend
     await rename(client, namespace, "a", "stuck")
-    await asyncio.wait_for(stalled.wait(), 10)
+    await asyncio.wait_for(stalled.wait(), 30)
     began = asyncio.get_running_loop().time()
     await expect(client, namespace, {"a-0": "stuck"})
     assert asyncio.get_running_loop().time() - began < 15  # found by silence, not by the end of the watch
@@ -161,9 +164,14 @@ async def test_the_server_is_paused_with_its_connections_open(
 ) -> None:
     await expect(client, namespace, await create(client, namespace, "a"))
     plane.pause("kube-apiserver")
-    await asyncio.sleep(5)  # longer than the stall limit of this runtime
-    assert reflector(runtime).state == "unreachable"
-    plane.resume("kube-apiserver")
+
+    async def noticed() -> None:
+        assert reflector(runtime).state == "unreachable"
+
+    try:
+        await eventually(noticed)
+    finally:
+        plane.resume("kube-apiserver")
     await rename(client, namespace, "a", "awake")
     await expect(client, namespace, {"a-0": "awake"}, within=60)
 
@@ -281,13 +289,14 @@ async def test_a_definition_that_goes_and_comes_back(client: Client, namespace: 
     await define(client)
     began = asyncio.get_running_loop().time()
     await expect(client, namespace, await create(client, namespace, "c"))
-    assert asyncio.get_running_loop().time() - began < 5  # told by the definition, not found by a late retry
+    # Told by the definition: once it is known that someone tells, the next retry comes after minutes.
+    assert asyncio.get_running_loop().time() - began < 20
 
 
 async def test_started_before_its_definition_exists(client: Client, namespace: str, far: Client) -> None:
     await undefine(client)
     async with running(operator(far)) as runtime:
-        await asyncio.wait_for(runtime.settled(), 10)
+        await asyncio.wait_for(runtime.settled(), 30)
         assert reflector(runtime).state == "absent"
         await define(client)
         await expect(client, namespace, await create(client, namespace, "a"))
@@ -302,7 +311,7 @@ async def test_a_clock_that_jumps(client: Client, namespace: str, far: Client, d
         for jump in (timedelta(days=-400), timedelta(days=400)):
             now += jump
             await rename(client, namespace, "a", f"text{jump.days}")
-            await expect(client, namespace, {"a-0": f"text{jump.days}"}, within=10)
+            await expect(client, namespace, {"a-0": f"text{jump.days}"})
         found = await client.get(WIDGET, Key(namespace, "a"))
     moved = datetime.fromisoformat(found["status"]["conditions"][0]["lastTransitionTime"])
     assert abs(moved - datetime.now(UTC)) < timedelta(minutes=5)  # it became ready once, before the jumps

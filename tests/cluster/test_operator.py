@@ -14,6 +14,7 @@ from tests.cluster.widgets import (
     eventually,
     expect,
     operator,
+    quiet,
     running,
     source,
     widget,
@@ -98,7 +99,7 @@ async def test_at_rest_there_are_only_watches(client: Client, namespace: str, ro
     await expect(client, namespace, {f"w{one}-{two}": "hello" for one in range(10) for two in range(2)})
     for number in range(10):
         await settled(client, Key(namespace, f"w{number}"))
-    await asyncio.sleep(1)
+    await quiet(lambda: road.count(namespace))
     road.calls.clear()
     # A change that concerns every widget without changing what is wanted: ten reconciles, no request.
     for number in range(10):
@@ -111,6 +112,7 @@ async def test_a_restart_writes_nothing(client: Client, namespace: str, road: Ro
     async with running(operator(far)):
         await client.create(WIDGET, widget(namespace, "w", copies=5))
         await settled(client, Key(namespace, "w"))
+        await quiet(lambda: road.count(namespace))
     road.calls.clear()
     async with running(operator(far)) as runtime:
         await runtime.settled()
@@ -223,13 +225,16 @@ async def test_a_value_that_the_server_spells_its_own_way_is_written_once(
             assert requests == {"cpu": "1"}
 
         await eventually(stored)
-        await asyncio.sleep(1)
-        done = rounds
+        await quiet(lambda: rounds)
         for number in range(3):
+            done = rounds
             body = {"metadata": {"annotations": {"n": str(number)}}}
             await client.patch(CONFIGMAP, owner.key, body, how="merge")
-            await asyncio.sleep(0.2)
-        assert rounds >= done + 3
+
+            async def again(done: int = done) -> None:
+                assert rounds > done
+
+            await eventually(again)
     assert road.count(f"{namespace}/deployments") == {"GET": 1, "PATCH": 1}
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from tests.cluster.conftest import NAMESPACE
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.simulators import POD, defined
+from tests.cluster.simulators import POD, defined, refusal
+from tests.cluster.widgets import eventually
 from tests.unit.render.stacks import CASES, Case
 
 from pointsman.kube import Client, Key
@@ -29,6 +30,12 @@ async def restricted(client: Client, namespace: str) -> str:
     """A namespace that admits only what the strictest Pod Security level admits."""
     labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     await client.patch(NAMESPACE, Key("", namespace), labels, how="merge")
+    pod = {"metadata": {"name": "x", "namespace": namespace}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
+
+    async def in_force() -> None:
+        assert "violates PodSecurity" in await refusal(client, POD, pod)
+
+    await eventually(in_force)  # which also says that the namespace has its default account
     return namespace
 
 

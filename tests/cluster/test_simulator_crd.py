@@ -176,6 +176,12 @@ REFUSED = [
         {"resources": {"limits": {"cpu": "lots"}}}, "spec.resources.limits.cpu", "should match", id="quantity"
     ),
     pytest.param(
+        {"resources": {"requests": {"cpu": "1e99999999"}, "limits": {"cpu": "1"}}},
+        "spec.resources.requests.cpu",
+        "should match",
+        id="quantity that nobody can write out",
+    ),
+    pytest.param(
         {"resources": {"claims": [{"name": "a"}, {"name": "a"}]}}, "spec.resources.claims[1]", "Duplicate", id="claims"
     ),
     pytest.param({"resources": {"limits": {"cpu": 0.5}}}, "spec.resources.limits.cpu", "integer", id="fraction"),

@@ -6,8 +6,8 @@ asserted. What only Pods can show (which endpoint answered) is proved in tests/e
 
 import asyncio
 import json
-import socket
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,6 +20,7 @@ from tests.cluster.operators import operating
 from tests.cluster.packages import DEFAULT, documents
 from tests.cluster.simulators import EVERYTHING, ON, POD, Site, defined
 from tests.cluster.widgets import eventually
+from tests.ports import fresh_port
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Kind, Object
@@ -54,7 +55,8 @@ def _operated(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         "metadata": {"name": "stack", "namespace": SHARED},
         "spec": EVERYTHING,
     }
-    with defined(plane), operating(plane, tmp_path_factory.mktemp("defects") / "operator.log"):
+    log = tmp_path_factory.mktemp("defects") / "operator.log"
+    with defined(plane), operating(plane, log, "--allow-external-services"):
         plane.kubectl("create", "namespace", SHARED)
         plane.kubectl("apply", "-f", "-", text=json.dumps(stack))
         plane.kubectl("wait", "--for=condition=Ready", "simulatordeployment/stack", "-n", SHARED, "--timeout=60s")
@@ -165,13 +167,13 @@ async def test_row_02_edits_of_simulators_are_applied_and_drift_goes(site: Site)
 async def test_row_03_edits_of_the_picker_are_applied_and_drift_goes(site: Site) -> None:
     await site.create(epp=ON)
     await site.ready()
-    await site.edit(epp={"replicas": 2, "image": "picker:2", "port": 8101})
+    await site.edit(epp={"replicas": 2, "image": "pointsman:2", "port": 8101})
     await site.kubectl("patch", "configmap", PICKER, "--type=merge", "-p", '{"data":{"default-plugins.yaml":"{}"}}')
     await site.kubectl("patch", "service", PICKER, "--type=merge", "-p", '{"spec":{"selector":{"x":"y"}}}')
 
     async def applied() -> None:
         live = await site.get(DEPLOYMENT, PICKER)
-        assert (live["spec"]["replicas"], container(live)["image"]) == (2, "picker:2")
+        assert (live["spec"]["replicas"], container(live)["image"]) == (2, "pointsman:2")
         assert "kind: EndpointPickerConfig" in (await site.get(CONFIG_MAP, PICKER))["data"]["default-plugins.yaml"]
         service = (await site.get(SERVICE, PICKER))["spec"]
         assert (service["ports"][0]["port"], service["ports"][0]["targetPort"]) == (8101, 9002)
@@ -335,10 +337,13 @@ async def test_row_14_the_istio_gateway_runs_without_istio(whole: Site) -> None:
 
 
 async def test_row_15_each_gateway_gets_its_own_traffic(whole: Site) -> None:
-    for kind, name in (("standard", GATEWAY), ("istio", f"{GATEWAY}-istio")):
-        behind = await addresses(whole, name)
-        assert behind == await pods(whole, f"component=gateway,llm-d.ai/gateway-type={kind}", 80)
-        assert len(behind) == 1
+    async def reached() -> None:
+        for kind, name in (("standard", GATEWAY), ("istio", f"{GATEWAY}-istio")):
+            behind = await addresses(whole, name)
+            assert behind == await pods(whole, f"component=gateway,llm-d.ai/gateway-type={kind}", 80)
+            assert len(behind) == 1
+
+    await eventually(reached)
 
 
 async def test_row_16_an_image_may_be_pulled(site: Site) -> None:
@@ -389,6 +394,7 @@ async def test_row_19_status_says_where_to_send_requests(whole: Site) -> None:
 
 
 async def test_row_20_status_is_not_written_for_its_own_sake(whole: Site) -> None:
+    await whole.told("Progressing", "False", "Complete")
     before = await whole.ready()
     await asyncio.sleep(2)
     after = await whole.ready()
@@ -398,10 +404,10 @@ async def test_row_20_status_is_not_written_for_its_own_sake(whole: Site) -> Non
 
 
 async def test_row_21_an_error_is_a_condition_with_its_fix(site: Site) -> None:
-    await site.kubectl("create", "quota", "none", "--hard=count/deployments.apps=0")
+    await site.limit("none", **{"count/deployments.apps": "0"})
     await site.create()
-    message = await site.told("Ready", "False", "Forbidden")
-    assert "exceeded quota: none" in message and message.endswith("or raise the quota")
+    message = await site.told("Ready", "False", "Forbidden", words="exceeded quota: none")
+    assert message.endswith("or raise the quota")
     await site.kubectl("delete", "quota", "none")
     await site.ready()
 
@@ -484,8 +490,7 @@ async def test_row_28_the_pickers_service_says_that_it_speaks_http2(whole: Site)
 
 
 async def test_row_29_metrics_are_served_where_the_flag_says(plane: ControlPlane) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        metrics, health = (each.getsockname()[1] for each in (one, two))
+    metrics, health = fresh_port(), fresh_port()
     flags = (f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{health}")
     command = [sys.executable, "-m", "pointsman", "operator", *flags, "--watch-namespaces=elsewhere"]
     process = await asyncio.create_subprocess_exec(
@@ -498,7 +503,9 @@ async def test_row_29_metrics_are_served_where_the_flag_says(plane: ControlPlane
     async def served() -> None:
         assert await fetched(health, "/healthz") == "ok\n"
         assert await fetched(health, "/readyz") == "ok\n"
-        assert "rest_client_requests_total" in await fetched(metrics, "/metrics")
+        with pytest.raises(urllib.error.HTTPError, match="401"):  # not for everyone
+            await fetched(metrics, "/metrics")
+        assert "rest_client_requests_total" in await fetched(metrics, "/metrics", token=plane.tokens["admin"])
 
     try:
         await eventually(served)
@@ -507,9 +514,10 @@ async def test_row_29_metrics_are_served_where_the_flag_says(plane: ControlPlane
         await asyncio.wait_for(process.wait(), 20)
 
 
-async def fetched(port: int, path: str) -> str:
+async def fetched(port: int, path: str, *, token: str = "") -> str:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with await asyncio.to_thread(direct.open, f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"authorization": f"Bearer {token}"})
+    with await asyncio.to_thread(direct.open, asked, timeout=5) as answer:
         text: str = answer.read().decode()
         return text
 

@@ -92,9 +92,9 @@ async def define(client: Client) -> None:
     await eventually(lambda: client.request("GET", WIDGET.path()))
 
 
-async def undefine(client: Client) -> None:
-    """Take widgets away, those that exist included, and wait until they are."""
-    key = Key("", "widgets.example.dev")
+async def undefine(client: Client, name: str = "widgets.example.dev") -> None:
+    """Take a kind away, the objects that exist included, and wait until they are gone."""
+    key = Key("", name)
     try:
         await client.delete(CUSTOM_RESOURCE_DEFINITION, key)
     except NotFound:
@@ -149,6 +149,20 @@ async def eventually(attempt: Callable[[], Awaitable[T]], *, within: float = 30.
             if loop.time() > deadline:
                 raise
         await asyncio.sleep(every)
+
+
+async def quiet(count: Callable[[], object], *, lasting: float = 1.5, within: float = 60.0) -> None:
+    """Wait until a count has not changed for so long: until then someone had still something to do.
+
+    The operator writes a status that is only numbers once in a second, so half a second of rest proves nothing.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, last, since = loop.time() + within, count(), loop.time()
+    while loop.time() - since < lasting:
+        assert loop.time() < deadline, f"no rest within {within:g} s: {last}"
+        await asyncio.sleep(0.05)
+        if (now := count()) != last:
+            last, since = now, loop.time()
 
 
 async def expect(client: Client, namespace: str, expected: dict[str, str], *, within: float = 30.0) -> None:

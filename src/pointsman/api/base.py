@@ -154,7 +154,10 @@ class Resources(Block):
         Rule(
             field="requests",
             says="ask for more than limits allow: lower the request or raise the limit of the same name",
+            # A pattern that does not match keeps no rule from running, and a number with such an exponent, which the
+            # pattern refuses, would keep the API server computing until the request times out.
             cel="!has(self.limits) || !has(self.requests) || self.requests.all(name, !(name in self.limits) || "
+            f"[self.requests[name], self.limits[name]].exists(one, string(one).matches('{quantities.TOO_LARGE}')) || "
             "quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)",
             holds=lambda self: _within(self.requests or {}, self.limits or {}),
         ),

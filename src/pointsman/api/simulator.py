@@ -54,7 +54,9 @@ class ServiceConfig(Block):
 
     name: ServiceName = Field(default="gaie-inference-scheduling-proxy", description="Name of the Service.")
     port: Port = Field(default=8200, description="Port of the Service, and of the simulators without stages.")
-    type: ServiceType = Field(default="ClusterIP", description="Type of the Service.")
+    type: ServiceType = Field(
+        default="ClusterIP", description="Type of the Service; others than ClusterIP where the operator allows them."
+    )
 
 
 class LegacyGateway(Block):
@@ -100,11 +102,17 @@ class PickerConfig(Block):
 
     enabled: Switch = Field(default=False, description="Run the picker.")
     replicas: Replicas = Field(default=1, description="Picker Pods; of several, one leads and the others stand by.")
-    image: Image = Field(default="ghcr.io/llm-d/llm-d-inference-scheduler:v0.4.0", description="Image of the picker.")
+    image: Image = Field(
+        default="ghcr.io/llm-d/llm-d-inference-scheduler:v0.4.0",
+        description="Image of the picker, from where the operator trusts images.",
+    )
     port: Port = Field(default=8100, description="Port of the picker's Service; its Pods listen on 9002.")
     verbosity: Verbosity = Field(default=1, description="Log verbosity of the picker.")
     args: Arguments = Field(default=(), description="More flags, after the built-in ones.")
-    resources: Resources | None = Field(default=None, description="CPU and memory of the picker.")
+    resources: Resources | None = Field(
+        default=None,
+        description="CPU and memory of the picker; where nothing is said of memory, 256Mi and at most 1Gi.",
+    )
 
 
 class GatewayInstance(Block):

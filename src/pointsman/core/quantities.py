@@ -10,6 +10,8 @@ from decimal import Context, Decimal
 
 LONGEST = 32
 PATTERN = r"^[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2}|[kMGTPE]|[KMGTPE]i|[mun])?$"
+TOO_LARGE = r"[eE][+-]?[0-9]{3}"
+"""What is in a text that has such an exponent."""
 
 _SPLIT = re.compile(r"^([+0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)$")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

@@ -8,8 +8,8 @@ from tests.envoy.harness import MODEL, Lab, until
 from tests.envoy.raw import exchange, status
 
 from pointsman.core.documents import to_yaml
+from pointsman.core.files import replace
 from pointsman.local import programs
-from pointsman.local.state import replace
 from pointsman.render.paths import INFERENCE
 from pointsman.sim.routes import CONTROLS, GENERATION
 

@@ -18,6 +18,7 @@ PointsmanError
 from typing import Any
 
 from pointsman.core.errors import PointsmanError
+from pointsman.core.numbers import is_count
 
 
 class ApiError(PointsmanError):
@@ -97,7 +98,8 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 def from_status(status: dict[str, Any], *, code: int, retry_after: float | None = None) -> ApiError:
     """Return the error for a Status document, as an answer or inside a watch."""
-    code = int(status.get("code") or code)
+    said = status.get("code")
+    code = said if is_count(said, most=999) and said else code
     message = str(status.get("message") or f"the API server answered {code}")
     reason = str(status.get("reason") or "")
     return _BY_CODE.get(code, ApiError)(message, code=code, reason=reason, retry_after=retry_after)

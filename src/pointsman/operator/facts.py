@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from pointsman.core.logs import get_logger
+from pointsman.core.numbers import whole
 from pointsman.kube import Client, Kind, View
 from pointsman.kube.conditions import truth_of
 from pointsman.kube.errors import ApiError, Unreachable
@@ -17,11 +18,14 @@ log = get_logger(__name__)
 _AWAY = 1.0
 
 
+_NEWEST = 99  # of a server that does not say its version: nothing is held back from it
+
+
 @dataclass(frozen=True, kw_only=True)
 class Server:
     """What an API server is, for as long as we talk to it."""
 
-    minor: int = 99
+    minor: int = _NEWEST
     openshift: bool = False
 
 
@@ -31,7 +35,7 @@ async def ask(client: Client) -> Server:
     digits = "".join(letter for letter in str(version.get("minor", "")) if letter.isdigit())  # some write 30+
     groups = await _read(client, "/apis")
     names = {group.get("name") for group in groups.get("groups", [])}
-    return Server(minor=int(digits or 99), openshift="security.openshift.io" in names)
+    return Server(minor=whole(digits, most=_NEWEST) or _NEWEST, openshift="security.openshift.io" in names)
 
 
 async def _read(client: Client, path: str) -> dict[str, Any]:

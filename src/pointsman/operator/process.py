@@ -19,6 +19,7 @@ from pointsman.api.simulator import SIMULATOR_DEPLOYMENT
 from pointsman.core.errors import UserError
 from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
+from pointsman.core.numbers import whole
 from pointsman.kube import Client, Key, Runtime, Terms, health
 from pointsman.kube.guard import Guard
 from pointsman.kube.metrics import Metrics
@@ -120,9 +121,10 @@ def split_address(text: str) -> tuple[str, int]:
     Raises UserError when it is not one.
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
+    number = whole(port, most=65_535)
+    if not colon or number is None:
         raise UserError(f"{text!r} is not an address: write host:port, or :port for all addresses")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - kubelet asks the Pod's address
+    return host.strip("[]") or "0.0.0.0", number  # noqa: S104 - kubelet asks the Pod's address
 
 
 def own_namespace(environment: Mapping[str, str]) -> str:

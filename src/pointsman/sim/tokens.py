@@ -11,6 +11,7 @@ from functools import lru_cache
 _MARKS = r"{}:,\-.?!;@#$%^&*()+_~/\\><\[\]=\"'"
 _TOKEN = re.compile(rf"(?:[{_MARKS}]|[0-9A-Za-z_]+)[\t\n\f\r ]*")
 _MARK_BYTES = b"{}:,-.?!;@#$%^&*()+~/\\><[]=\"'"
+_REMEMBERED = 64  # letters of a token that is worth a place in a cache: longer ones would fill it
 _WORD_BYTES = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
 _SHAPE = bytes(0x61 if b in _WORD_BYTES else 0x20 for b in range(256))  # words become runs of "a"
 
@@ -41,18 +42,25 @@ def pieces(text: str) -> list[str]:
     return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
-@lru_cache(maxsize=65536)
 def identify(token: str) -> int:
     """Return the token's id."""
+    return (_known_id if len(token) <= _REMEMBERED else _hash)(token)
+
+
+def _hash(token: str) -> int:
     value = 0x811C9DC5
     for byte in token.encode("utf-8", "replace"):
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
     return value
 
 
+_known_id = lru_cache(maxsize=65536)(_hash)
+
+
 def encode(text: str) -> list[int]:
     """Return the token ids of the text."""
-    return [identify(token) for token in _TOKEN.findall(text)]
+    # As `identify` does, without a call for each token: prompts are long.
+    return [_known_id(each) if len(each) <= _REMEMBERED else _hash(each) for each in _TOKEN.findall(text)]
 
 
 def speak(token_id: int) -> str:

@@ -1,0 +1,64 @@
+"""A bundle → the Kubernetes objects that install it. Pure; equal to what OLMv1's renderer makes of it (decision 12).
+
+Owns the order: accounts, rights, definitions, the bundle's other objects, Deployments, webhooks, their Services, their
+certificates. `render` checks first: it returns everything, or raises with every rule that the bundle breaks.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pointsman.bundle import rbac, webhooks
+from pointsman.bundle.certificates import Certificates
+from pointsman.bundle.config import DeploymentConfig
+from pointsman.bundle.deployments import deployments
+from pointsman.bundle.model import MUTATING, VALIDATING, Bundle, Object
+from pointsman.bundle.modes import targets_for
+from pointsman.bundle.validate import NAMESPACED, check
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where and how a bundle is installed; no targets means what the bundle itself prefers."""
+
+    namespace: str
+    targets: Sequence[str] | None = None
+    certificates: Certificates | None = None
+    config: DeploymentConfig | None = None
+
+
+def render(bundle: Bundle, options: Options) -> tuple[Object, ...]:
+    """Return the objects that install the bundle.
+
+    Raises Refused with the rules that it breaks, or UserError for namespaces that it cannot watch.
+    """
+    check(bundle)
+    targets = targets_for(bundle, namespace=options.namespace, asked=options.targets)
+    return tuple(_objects(bundle, options, targets=targets))
+
+
+def namespace_object(name: str) -> Object:
+    """Return the Namespace of the operator."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _objects(bundle: Bundle, options: Options, *, targets: tuple[str, ...]) -> Iterator[Object]:
+    csv, namespace, certificates = bundle.csv, options.namespace, options.certificates
+    yield from rbac.accounts(csv, namespace=namespace)
+    yield from rbac.roles(csv, namespace=namespace, targets=targets)
+    yield from rbac.cluster_roles(csv, namespace=namespace, targets=targets)
+    yield from webhooks.definitions(bundle, namespace=namespace, certificates=certificates)
+    yield from (_placed(each, namespace=namespace) for each in bundle.others)
+    yield from deployments(
+        csv, namespace=namespace, targets=targets, certified=certificates is not None, config=options.config
+    )
+    for type_ in (VALIDATING, MUTATING):
+        yield from webhooks.configurations(csv, type_, namespace=namespace, targets=targets, certificates=certificates)
+    yield from webhooks.services(csv, namespace=namespace, certificates=certificates)
+    yield from webhooks.certificate_objects(csv, namespace=namespace, certificates=certificates)
+
+
+def _placed(document: Object, *, namespace: str) -> Object:
+    """Return an object of the bundle, in the operator's namespace if its kind has one."""
+    if document["kind"] not in NAMESPACED:
+        return document
+    return {**document, "metadata": {**(document.get("metadata") or {}), "namespace": namespace}}

@@ -233,3 +233,10 @@ def name_of(document: Object) -> str:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
+
+
+def identity(document: Object) -> tuple[str, str, str]:
+    """Return kind, namespace and name: what tells objects of one cluster apart."""
+    metadata = document.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    return str(document.get("kind", "")), str(namespace or ""), name_of(document)

@@ -4,16 +4,27 @@ Owns the order: accounts, rights, definitions, the bundle's other objects, Deplo
 certificates. `render` checks first: it returns everything, or raises with every rule that the bundle breaks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pointsman.bundle import rbac, webhooks
 from pointsman.bundle.certificates import Certificates
 from pointsman.bundle.config import DeploymentConfig
 from pointsman.bundle.deployments import deployments
-from pointsman.bundle.model import MUTATING, VALIDATING, Bundle, Object
+from pointsman.bundle.model import MUTATING, VALIDATING, Bundle, Object, identity
 from pointsman.bundle.modes import targets_for
 from pointsman.bundle.validate import NAMESPACED, check
+
+# What the later ones need is made by the earlier ones; a kind that is not named comes before the webhooks, which guard.
+_INSTALL_ORDER = (
+    *("Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "Secret", "ConfigMap"),
+    *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy", "Service", "Issuer", "Certificate"),
+    *("PodDisruptionBudget", "Deployment"),
+)
+_LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_RANKS = {kind: rank for rank, kind in enumerate(_INSTALL_ORDER)} | {
+    kind: 1000 + rank for rank, kind in enumerate(_LAST)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,11 @@ def render(bundle: Bundle, options: Options) -> tuple[Object, ...]:
     check(bundle)
     targets = targets_for(bundle, namespace=options.namespace, asked=options.targets)
     return tuple(_objects(bundle, options, targets=targets))
+
+
+def install_order(objects: Iterable[Object]) -> list[Object]:
+    """Return the objects in the order in which they can be applied, the same for the same objects."""
+    return sorted(objects, key=lambda each: (_RANKS.get(each["kind"], 999), *identity(each)))
 
 
 def namespace_object(name: str) -> Object:

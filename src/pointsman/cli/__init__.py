@@ -19,6 +19,7 @@ app = App(
     name="pointsman",
     help="llm-d inference scheduling: picker, simulator, and the stack around them.",
     version_flags=["--version"],
+    help_format="plaintext",  # a Markdown reader costs more to import than all the rest of --help
 )
 LOCAL = Group("On this machine", sort_key=1)
 SERVERS = Group("Servers", sort_key=2)
@@ -46,6 +47,7 @@ _COMMANDS = (
     ("operator", "pointsman.cli.operator:operator", SERVERS, "Run the Kubernetes operator."),
     ("render", "pointsman.cli.render:render", CLUSTER, "Print the Kubernetes objects of a SimulatorDeployment."),
     ("diff", "pointsman.cli.render:diff", CLUSTER, "Compare a SimulatorDeployment with what the cluster has."),
+    ("bundle", "pointsman.cli.bundle:bundle", CLUSTER, "Turn OLM bundles into manifests or Helm charts."),
     ("replay", "pointsman.cli.replay:run", TOOLS, "Decide recorded requests again under another configuration."),
 )
 for _name, _where, _group, _help in _COMMANDS:

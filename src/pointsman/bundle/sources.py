@@ -1,0 +1,142 @@
+"""Where bundles come from: a folder, an image in a folder or file, a registry, a catalog. All reading is here.
+
+Owns the meaning of a source's name: a folder or file that exists is that, anything else is an image in a registry.
+Podman's prefixes say it outright: `oci:`, `oci-archive:`, `docker-archive:`, `docker://`. The HTTP client takes longer
+to import than a bundle takes to render, so whatever needs a registry is imported when one is asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pointsman.bundle.catalogs import read_catalog, select
+from pointsman.bundle.images import is_layout, local_image
+from pointsman.bundle.layers import BUNDLE_LIMITS, CATALOG_LIMITS, Limits
+from pointsman.bundle.load import load_bundle
+from pointsman.bundle.model import Bundle
+from pointsman.core.errors import UserError
+
+if TYPE_CHECKING:
+    from pointsman.bundle.registry import Access
+
+_LOCAL = ("oci:", "oci-archive:", "docker-archive:")
+_BUNDLE_FOLDERS = ("manifests/", "metadata/")
+_CATALOG_FOLDERS = ("configs/",)
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """How registries are reached."""
+
+    insecure: bool = False
+    username: str = ""
+    password: str = field(default="", repr=False)
+    authority: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FromCatalog:
+    """Which bundle of a catalog."""
+
+    catalog: str
+    channel: str = ""
+    installed: str = ""
+
+
+def read_bundle(source: str, *, registries: Registries, catalog: FromCatalog | None = None) -> Bundle:
+    """Return the bundle that a source names; with a catalog the source is `package` or `package:version`.
+
+    Raises UserError when it cannot be read, Unavailable when a registry cannot be reached.
+    """
+    if catalog is None or not catalog.catalog:
+        return load_bundle(_bundle_files(source, registries=registries), name=source)
+    package, _, version = source.partition(":")
+    files = _files(catalog.catalog, wanted=_CATALOG_FOLDERS, limits=CATALOG_LIMITS, registries=registries)
+    found = read_catalog(files, package, name=catalog.catalog)
+    bundle = select(found, channel=catalog.channel, version=version, installed=catalog.installed)
+    if bundle.image:
+        return load_bundle(_bundle_files(bundle.image, registries=registries), name=bundle.name)
+    return load_bundle(bundle.files(), name=bundle.name)
+
+
+def resolve_digest(image: str, *, registries: Registries) -> str:
+    """Return an image's name with the digest that its tag has now."""
+    from pointsman.bundle.references import parse_reference
+    from pointsman.bundle.registry import pulling
+
+    reference = parse_reference(image)
+    if reference.digest:
+        return image
+    with pulling(reference, _access(image, registries)) as pull:
+        return f"{image.removesuffix(f':{reference.tag}')}@{pull.digest()}"
+
+
+def _bundle_files(source: str, *, registries: Registries) -> dict[str, bytes]:
+    return _files(source, wanted=_BUNDLE_FOLDERS, limits=BUNDLE_LIMITS, registries=registries)
+
+
+def _files(source: str, *, wanted: tuple[str, ...], limits: Limits, registries: Registries) -> dict[str, bytes]:
+    prefix = next((each for each in _LOCAL if source.startswith(each)), "")
+    path, tag = _split_tag(source.removeprefix(prefix))
+    if not prefix and not path.exists():
+        found = _from_registry(source, wanted=wanted, limits=limits, registries=registries)
+    elif path.is_dir() and not is_layout(path):
+        return _from_folder(path, wanted=wanted, limits=limits)
+    else:
+        with local_image(path) as image:
+            found = image.read(tag=tag, wanted=wanted, limits=limits)
+    if not found:
+        raise UserError(f"{source}: has nothing under {' or '.join(wanted)}: it is another kind of image")
+    return found
+
+
+def _split_tag(text: str) -> tuple[Path, str]:
+    """Return path and tag of `path:tag`; a colon that belongs to the path's own name is left in it."""
+    path, _, tag = text.partition(":")
+    if tag and not Path(text).exists() and Path(path).exists():
+        return Path(path), tag
+    return Path(text), ""
+
+
+def _from_folder(root: Path, *, wanted: tuple[str, ...], limits: Limits) -> dict[str, bytes]:
+    """Return the files of the wanted folders; without those, of the folder itself (and below it, for a catalog)."""
+    folders = [root / each for each in wanted if (root / each).is_dir()]
+    whole = root.rglob("*") if wanted == _CATALOG_FOLDERS else root.glob("*")
+    files: dict[str, bytes] = {}
+    kept = 0
+    for path in sorted(each for folder in folders for each in folder.rglob("*")) if folders else sorted(whole):
+        if not path.is_file():
+            continue
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise UserError(f"{path}: is a link that leads out of {root}")
+        kept += path.stat().st_size
+        if path.stat().st_size > limits.file or kept > limits.kept:
+            raise UserError(f"{path}: more than {limits.file} bytes in a file, or {limits.kept} in the folder")
+        try:
+            files[path.relative_to(root).as_posix()] = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return files
+
+
+def _from_registry(source: str, *, wanted: tuple[str, ...], limits: Limits, registries: Registries) -> dict[str, bytes]:
+    from pointsman.bundle.references import parse_reference
+    from pointsman.bundle.registry import pulling
+
+    with pulling(parse_reference(source), _access(source, registries)) as pull:
+        return pull.read(wanted=wanted, limits=limits)
+
+
+def _access(source: str, registries: Registries) -> "Access":
+    from pointsman.bundle.credentials import Credentials, find_credentials
+    from pointsman.bundle.references import parse_reference
+    from pointsman.bundle.registry import Access
+
+    if bool(registries.username) != bool(registries.password):
+        raise UserError("--registry-username and --registry-password go together: give both or none")
+    who = Credentials(registries.username, registries.password)
+    if not registries.username:
+        who = find_credentials(parse_reference(source), environment=registries.environment)
+    return Access(who, insecure=registries.insecure, authority=registries.authority)

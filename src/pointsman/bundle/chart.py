@@ -8,7 +8,7 @@ template per object. `values.yaml` has what an administrator changes, and `value
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from pointsman.bundle.certificates import CertManager, Issued, OwnCertificates, Serving
@@ -32,10 +32,12 @@ def make_chart(
     name: str = "",
     own_certificates: bool = False,
     images: Mapping[str, str] | None = None,
+    keep: Callable[[list[Object]], list[Object]] = list,
 ) -> dict[str, str]:
     """Return the files of the chart, by path; the namespace of the options is left to Helm.
 
-    `images` are names that values.yaml shall have in the place of others: those with a digest, for those with a tag.
+    `keep` leaves out objects that are not wanted. `images` are names that values.yaml shall have in place of others:
+    those with a digest, for those with a tag.
 
     Raises what `render` raises, and UserError for a name that no chart can have.
     """
@@ -49,7 +51,7 @@ def make_chart(
     targets = [NAMESPACE if each == options.namespace else each for each in options.targets or ()]
     certificates = own if own_certificates else options.certificates
     wanted = replace(options, namespace=NAMESPACE, targets=targets, certificates=certificates)
-    files = dict(_object_file(each, scheme) for each in install_order(render(bundle, wanted)))
+    files = dict(_object_file(each, scheme) for each in keep(install_order(render(bundle, wanted))))
     files |= {
         "Chart.yaml": write_document(_chart(bundle, chart)),
         "values.yaml": _values({key: (images or {}).get(each, each) for key, each in scheme.images.items()}),

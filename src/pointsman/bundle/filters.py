@@ -19,7 +19,7 @@ def wanted(objects: Iterable[Object], *, include: Sequence[str] = (), exclude: S
     keep = [_Filter("--include", each) for each in include]
     kept = []
     for document in objects:
-        text = json.dumps(document)
+        text = json.dumps(document, default=str)  # what Helm fills in is some text
         if not any(each.holds(text, document) for each in leave) and (
             not keep or any(each.holds(text, document) for each in keep)
         ):

@@ -217,6 +217,7 @@ def chart(
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     name: str = "",
     pin: bool = False,
+    filters: Filters | None = None,
     into: Into | None = None,
     origin: From | None = None,
 ) -> int:
@@ -232,6 +233,8 @@ def chart(
         Name of the chart; else the package's.
     pin
         Ask the registries for the digests of images that have only a tag.
+    filters
+        Which objects are wanted.
     into
         How it is installed.
     origin
@@ -244,7 +247,14 @@ def chart(
     origin, into = origin or From(), into or Into()
     found = origin.read(source)
     images = origin.digests(found) if pin else {}
-    files = make_chart(found, into.options(""), name=name, own_certificates=into.own_certificates, images=images)
+    files = make_chart(
+        found,
+        into.options(""),
+        name=name,
+        own_certificates=into.own_certificates,
+        images=images,
+        keep=(filters or Filters()).apply,
+    )
     write_chart(files, found, output)
     sys.stdout.write(f"{output}: chart of {found.csv.name}, {len(files)} files\n")
     return 0

@@ -17,7 +17,8 @@ from typing import IO, Protocol, TypeVar, cast
 
 import msgspec
 
-from pointsman.bundle.layers import Layer, Limits, unpack
+from pointsman.bundle.layers import Layer, unpack
+from pointsman.bundle.limits import Limits
 from pointsman.core.errors import UserError
 
 MAX_MANIFEST = 4 * 1024 * 1024
@@ -228,11 +229,6 @@ class LocalImage:
             raise UserError(f"{self.name}: {path}: is larger than {limit} bytes")
         stream.seek(0)
         return stream
-
-
-def is_layout(folder: Path) -> bool:
-    """Say whether a folder holds an image."""
-    return (folder / "index.json").is_file() or (folder / "manifest.json").is_file()
 
 
 @contextmanager

@@ -13,24 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, cast
 
+from pointsman.bundle.limits import Limits
 from pointsman.core.errors import UserError
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much an image may hold: bytes after decompression, entries, bytes of one file and of all that we keep."""
-
-    unpacked: int = 128 * 1024 * 1024
-    entries: int = 20_000
-    file: int = 32 * 1024 * 1024
-    kept: int = 128 * 1024 * 1024
-
-
-BUNDLE_LIMITS = Limits()
-CATALOG_LIMITS = Limits(2 * 1024**3, 500_000, 256 * 1024 * 1024, 1024**3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import msgspec
 
 from pointsman.bundle.credentials import NOBODY, Credentials
 from pointsman.bundle.images import MAX_MANIFEST, read_image
-from pointsman.bundle.layers import Limits
+from pointsman.bundle.limits import Limits
 from pointsman.bundle.references import Reference
 from pointsman.core.errors import Unavailable, UserError
 

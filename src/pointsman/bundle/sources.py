@@ -1,8 +1,8 @@
 """Where bundles come from: a folder, an image in a folder or file, a registry, a catalog. All reading is here.
 
 Owns the meaning of a source's name: a folder or file that exists is that, anything else is an image in a registry.
-Podman's prefixes say it outright: `oci:`, `oci-archive:`, `docker-archive:`, `docker://`. The HTTP client takes longer
-to import than a bundle takes to render, so whatever needs a registry is imported when one is asked.
+Podman's prefixes say it outright: `oci:`, `oci-archive:`, `docker-archive:`, `docker://`. An HTTP client takes longer
+to import than a bundle takes to render, so what reads images, catalogs and registries is imported when one is named.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pointsman.bundle.catalogs import read_catalog, select
-from pointsman.bundle.images import is_layout, local_image
-from pointsman.bundle.layers import BUNDLE_LIMITS, CATALOG_LIMITS, Limits
+from pointsman.bundle.limits import BUNDLE_LIMITS, CATALOG_LIMITS, Limits
 from pointsman.bundle.load import load_bundle
 from pointsman.bundle.model import Bundle
 from pointsman.core.errors import UserError
@@ -52,6 +50,8 @@ def read_bundle(source: str, *, registries: Registries, catalog: FromCatalog | N
     """
     if catalog is None or not catalog.catalog:
         return load_bundle(_bundle_files(source, registries=registries), name=source)
+    from pointsman.bundle.catalogs import read_catalog, select
+
     package, _, version = source.partition(":")
     files = _files(catalog.catalog, wanted=_CATALOG_FOLDERS, limits=CATALOG_LIMITS, registries=registries)
     found = read_catalog(files, package, name=catalog.catalog)
@@ -82,14 +82,20 @@ def _files(source: str, *, wanted: tuple[str, ...], limits: Limits, registries: 
     path, tag = _split_tag(source.removeprefix(prefix))
     if not prefix and not path.exists():
         found = _from_registry(source, wanted=wanted, limits=limits, registries=registries)
-    elif path.is_dir() and not is_layout(path):
+    elif path.is_dir() and not _is_layout(path):
         return _from_folder(path, wanted=wanted, limits=limits)
     else:
+        from pointsman.bundle.images import local_image
+
         with local_image(path) as image:
             found = image.read(tag=tag, wanted=wanted, limits=limits)
     if not found:
         raise UserError(f"{source}: has nothing under {' or '.join(wanted)}: it is another kind of image")
     return found
+
+
+def _is_layout(folder: Path) -> bool:
+    return (folder / "index.json").is_file() or (folder / "manifest.json").is_file()
 
 
 def _split_tag(text: str) -> tuple[Path, str]:

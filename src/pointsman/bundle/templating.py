@@ -18,6 +18,7 @@ from pointsman.bundle.writer import Action, Template
 
 NAMESPACE = "\ue000namespace\ue001"
 _RELEASE = Action(".Release.Namespace")
+_PINNED = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*@sha256:[0-9a-f]{64}")
 _POD_FIELDS = ("initContainers", "containers")
 
 
@@ -42,14 +43,18 @@ def images_of(bundle: Bundle) -> dict[str, str]:
     for each in bundle.csv.spec.related_images:
         _name_image(found, each.name, each.image)
     for deployment in bundle.csv.deployments:
-        pod = (deployment.spec.get("template") or {}).get("spec") or {}
+        template = deployment.spec.get("template") or {}
+        pod = template.get("spec") or {}
         for container in (each for field in _POD_FIELDS for each in pod.get(field) or []):
             _name_image(found, str(container.get("name", "")), container.get("image"))
             for variable in container.get("env") or []:
-                if str(variable.get("name", "")).startswith("RELATED_IMAGE_"):
-                    _name_image(
-                        found, str(variable["name"]).removeprefix("RELATED_IMAGE_").lower(), variable.get("value")
-                    )
+                name, value = str(variable.get("name", "")), variable.get("value")
+                if name.startswith("RELATED_IMAGE_") or _is_pinned(value):
+                    _name_image(found, name.removeprefix("RELATED_IMAGE_").lower(), value)
+        # The mesh's operator is told its images through annotations of its own Pod.
+        for name, value in ((template.get("metadata") or {}).get("annotations") or {}).items():
+            if _is_pinned(value):
+                _name_image(found, name.removeprefix("images."), value)
     return dict(sorted(found.items()))
 
 
@@ -68,10 +73,14 @@ def templated(document: Object, scheme: Scheme) -> Object:
     return made
 
 
+def _is_pinned(value: Any) -> bool:
+    return isinstance(value, str) and _PINNED.fullmatch(value) is not None
+
+
 def _name_image(found: dict[str, str], name: str, image: Any) -> None:
     if not isinstance(image, str) or not image or image in found.values():
         return
-    base = re.sub(r"[^a-zA-Z0-9_.-]", "-", name) or "image"
+    base = re.sub(r"[^a-zA-Z0-9_-]", "-", name) or "image"
     unique, count = base, 2
     while unique in found:
         unique, count = f"{base}-{count}", count + 1

@@ -171,6 +171,18 @@ def test_images_with_one_name_are_told_apart() -> None:
     assert images_of(bundle(deployments=[], spec={"relatedImages": related})) == {"image": "c", "x": "a", "x-2": "b"}
 
 
+def test_images_in_annotations_of_the_pod_are_values_too() -> None:
+    pinned = "quay.io/mesh/pilot@sha256:" + "3" * 64
+    made = deployment()
+    made["spec"]["template"]["metadata"]["annotations"] |= {"images.v1_27.istiod": pinned, "docs": "see quay.io/mesh"}
+    found = bundle(deployments=[made])
+    assert images_of(found)["v1_27-istiod"] == pinned
+    assert (
+        'images.v1_27.istiod: {{ include "thing.image" (dict "root" $ "name" "v1_27-istiod") | quote }}'
+        in (chart(found)["templates/deployment-manager.yaml"])
+    )
+
+
 @pytest.mark.parametrize("name", ["Upper", "a b", "../x", "x" * 64, "-a"])
 def test_a_name_that_no_chart_can_have(name: str) -> None:
     with pytest.raises(UserError, match="is no name for a chart"):

@@ -8,7 +8,8 @@ import tracemalloc
 import pytest
 from tests.unit.bundle.packed import tar
 
-from pointsman.bundle.layers import BUNDLE_LIMITS, Layer, Limits, unpack
+from pointsman.bundle.layers import Layer, unpack
+from pointsman.bundle.limits import BUNDLE_LIMITS, Limits
 from pointsman.core.errors import UserError
 
 WANTED = ("manifests/", "metadata/")

@@ -13,6 +13,7 @@ import msgspec
 
 from pointsman.bundle.model import Bundle, Csv, Finding, Object, Refused
 from pointsman.bundle.reader import read_documents
+from pointsman.bundle.shapes import misshapen, misshapen_object
 from pointsman.core.errors import UserError
 
 Files = Mapping[str, bytes]
@@ -32,16 +33,21 @@ def load_bundle(files: Files, *, name: str) -> Bundle:
     csvs: list[tuple[str, Object]] = []
     crds: list[Object] = []
     others: list[Object] = []
+    odd: list[Finding] = []
     for path, document in _objects(manifests, name=name):
         kind = document.get("kind")
         if kind == "ClusterServiceVersion":
             csvs.append((path, document))
         else:
+            odd.extend(misshapen_object(document, path=path))
             (crds if kind == "CustomResourceDefinition" else others).append(document)
     if len(csvs) != 1:
         found = "none" if not csvs else ", ".join(path for path, _ in csvs)
         raise _refused("one-csv", f"a bundle has exactly one ClusterServiceVersion, here: {found}", name=name)
     csv = _read_csv(*csvs[0], properties=_properties(files, name=name), name=name)
+    odd.extend(misshapen(csv))
+    if odd:
+        raise Refused(odd, name=name)
     return Bundle(
         package=annotations.get(_PACKAGE, "") if annotations else csv.name.partition(".v")[0],
         csv=csv,

@@ -381,10 +381,15 @@ def _own_certificates() -> Certificates:
 
 def _manifests(source: str) -> list[Object]:
     documents = read_documents(sys.stdin.buffer.read(), name="stdin") if source == "-" else _read_file(Path(source))
-    flat = [each for one in documents for each in (one["items"] if isinstance(one, dict) and "items" in one else [one])]
-    if not all(isinstance(each, dict) and "kind" in each for each in flat):
+    flat = [each for one in documents for each in _items(one)]
+    if not all(isinstance(each, dict) and isinstance(each.get("kind"), str) for each in flat):
         raise UserError(f"{source}: holds what is no Kubernetes object")
     return flat
+
+
+def _items(document: Object) -> list[Object]:
+    items = document.get("items") if isinstance(document, dict) else None
+    return items if isinstance(items, list) else [document]
 
 
 def _read_file(path: Path) -> list[Object]:

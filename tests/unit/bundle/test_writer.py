@@ -1,5 +1,6 @@
 """What is written reads back equal, by our reader and by others; text for Helm survives Helm's braces."""
 
+import os
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "150")), deadline=None)
 @given(st.dictionaries(TEXT, VALUES, max_size=4))
 def test_fuzz_everything_written_reads_back_equal(document: dict[str, Any]) -> None:
     text = write_document(document)

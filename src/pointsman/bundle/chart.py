@@ -48,7 +48,8 @@ def make_chart(
         )
     scheme = Scheme(chart, images_of(bundle), homes_of(bundle))
     own = OwnCertificates(lambda serving: _issued_by_helm(serving, chart))
-    targets = [NAMESPACE if each == options.namespace else each for each in options.targets or ()]
+    # A namespace of the options is the name by which targets mean the operator's own.
+    targets = [NAMESPACE if each and each == options.namespace else each for each in options.targets or ()]
     certificates = own if own_certificates else options.certificates
     wanted = replace(options, namespace=NAMESPACE, targets=targets, certificates=certificates)
     files = dict(_object_file(each, scheme) for each in keep(install_order(render(bundle, wanted))))

@@ -9,7 +9,8 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, ParamSpec
@@ -203,9 +204,10 @@ def extract(
     found = (origin or From()).read(source)
     text = write_documents(_objects(found, namespace, into or Into(), filters or Filters()))
     if output is None:
-        sys.stdout.write(text)
+        _print(text)
     else:
-        output.write_text(text)
+        with _writing(output):
+            output.write_text(text, encoding="utf-8")
     return 0
 
 
@@ -216,6 +218,7 @@ def chart(
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     name: str = "",
+    namespace: Namespace = "",
     pin: bool = False,
     filters: Filters | None = None,
     into: Into | None = None,
@@ -231,6 +234,8 @@ def chart(
         Folder of the chart, new or written by this command before.
     name
         Name of the chart; else the package's.
+    namespace
+        Name by which --watch-namespace means the namespace that the chart is installed into.
     pin
         Ask the registries for the digests of images that have only a tag.
     filters
@@ -249,14 +254,14 @@ def chart(
     images = origin.digests(found) if pin else {}
     files = make_chart(
         found,
-        into.options(""),
+        into.options(namespace),
         name=name,
         own_certificates=into.own_certificates,
         images=images,
         keep=(filters or Filters()).apply,
     )
     write_chart(files, found, output)
-    sys.stdout.write(f"{output}: chart of {found.csv.name}, {len(files)} files\n")
+    _print(f"{output}: chart of {found.csv.name}, {len(files)} files\n")
     return 0
 
 
@@ -300,7 +305,7 @@ def diff(
         differences = compare(side(old), side(new))
     except PointsmanError as error:
         raise UserError(str(error)) from None  # 1 would mean a difference
-    sys.stdout.write("".join(f"{each}\n" for each in differences))
+    _print("".join(f"{each}\n" for each in differences))
     return _DIFFERENT if differences else 0
 
 
@@ -324,7 +329,7 @@ def inspect(source: str, *, json: bool = False, origin: From | None = None) -> i
     from pointsman.bundle.summary import lines, summarise
 
     summary = summarise((origin or From()).read(source))
-    sys.stdout.write(dumps(summary, indent=2) + "\n" if json else "".join(f"{line}\n" for line in lines(summary)))
+    _print(dumps(summary, indent=2) + "\n" if json else "".join(f"{line}\n" for line in lines(summary)))
     return 2 if summary["problems"] else 0
 
 
@@ -354,9 +359,9 @@ def krm() -> int:
         found = origin.read(wanted.source)
         items += _objects(found, wanted.namespace, into, Filters(wanted.include, wanted.exclude))
     except PointsmanError as error:
-        sys.stdout.write(write_documents([answer(items, error=str(error))]))
+        _print(write_documents([answer(items, error=str(error))]))
         raise
-    sys.stdout.write(write_documents([answer(items)]))
+    _print(write_documents([answer(items)]))
     return 0
 
 
@@ -405,9 +410,27 @@ def _only(documents: list[Object], *, name: str) -> Object:
     return documents[0]
 
 
+def _print(text: str) -> None:
+    """Print, and stop without a word when whoever reads has read enough."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
 def _use_folder(folder: Path | None) -> None:
     if folder is not None:
         import tempfile
 
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        with _writing(folder):
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         tempfile.tempdir = str(folder)

@@ -90,6 +90,8 @@ def test_filters(source: str, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param([], "--namespace is missing", id="no namespace"),
         pytest.param(["-n", "Not_One"], "--namespace 'Not_One' is no namespace", id="no namespace's name"),
         pytest.param(["-n", "x", "--config", "/absent"], "/absent: cannot be read", id="no config"),
+        pytest.param(["-n", "x", "-o", "/absent/x"], "/absent/x: cannot be written", id="no folder"),
+        pytest.param(["-n", "x", "--temp-dir", "/dev/null/x"], "/dev/null/x: cannot be written", id="no scratch"),
         pytest.param(["-n", "x", "--certificates", "magic"], "certificates", id="no provider"),
     ],
 )
@@ -141,6 +143,25 @@ def test_chart_is_written_twice_alike(source: str, tmp_path: Path, capsys: pytes
         assert run("chart", source, "-o", str(folder), "--name", "mine") == 0
     assert "name: mine\n" in (folder / "Chart.yaml").read_text()
     assert "chart of thing.v1.2.3" in capsys.readouterr().out
+
+
+def test_a_chart_watches_what_is_asked(source: str, tmp_path: Path) -> None:
+    def watched(*flags: str) -> str:
+        assert run("chart", source, "-o", str(tmp_path / "chart"), *flags) == 0
+        text = (tmp_path / "chart" / "templates" / "deployment-manager.yaml").read_text()
+        return next(line.partition(":")[2].strip() for line in text.splitlines() if "olm.targetNamespaces" in line)
+
+    assert watched() == watched("--watch-namespace", "") == '""'
+    assert watched("-n", "own", "--watch-namespace", "own") == '"{{ .Release.Namespace }}"'
+    assert watched("-n", "own", "--watch-namespace", "own", "--watch-namespace", "b") == '"{{ .Release.Namespace }},b"'
+
+
+def test_who_reads_only_the_beginning_gets_no_complaint(tmp_path: Path) -> None:
+    large = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "x" * 1_000_000}}
+    source = written(tmp_path, others=[large])
+    script = f'"{sys.executable}" -m pointsman bundle extract "{source}" -n x | head -c 10'
+    found = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr, found.stdout) == (0, "", "apiVersion")
 
 
 def test_diff_names_the_fields(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -156,12 +157,13 @@ def test_a_chart_watches_what_is_asked(source: str, tmp_path: Path) -> None:
     assert watched("-n", "own", "--watch-namespace", "own", "--watch-namespace", "b") == '"{{ .Release.Namespace }},b"'
 
 
-def test_who_reads_only_the_beginning_gets_no_complaint(tmp_path: Path) -> None:
-    large = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "x" * 1_000_000}}
-    source = written(tmp_path, others=[large])
-    script = f'"{sys.executable}" -m pointsman bundle extract "{source}" -n x | head -c 10'
-    found = subprocess.run(["bash", "-o", "pipefail", "-c", script], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stderr, found.stdout) == (0, "", "apiVersion")
+def test_a_reader_that_has_gone_gets_no_complaint(source: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "pointsman", "bundle", "extract", source, "-n", "x"]
+    found = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_diff_names_the_fields(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Literal, ParamSpec
 
 from cyclopts import App, Parameter
 from cyclopts.config import Env
@@ -26,6 +26,9 @@ from pointsman.bundle.reader import read_documents
 from pointsman.bundle.sources import FromCatalog, Registries, read_bundle
 from pointsman.bundle.writer import write_documents
 from pointsman.core.errors import PointsmanError, UserError
+
+if TYPE_CHECKING:
+    from pointsman.bundle.krm import Extractor
 
 P = ParamSpec("P")
 Provider = Literal["cert-manager", "service-ca", "self-signed", "none"]
@@ -165,7 +168,27 @@ class Filters:
         return wanted(objects, include=self.include or (), exclude=self.exclude or ())
 
 
-Namespace = Annotated[str, Parameter(name=["--namespace", "-n"])]
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of a bundle: the flags of every command that renders one."""
+
+    namespace: Annotated[str, Parameter(name=["--namespace", "-n"])] = ""
+    "Namespace of the operator; else the one that the bundle suggests. A chart needs it only to tell its own apart."
+    filters: Filters = field(default_factory=Filters)
+    into: Into = field(default_factory=Into)
+    origin: From = field(default_factory=From)
+
+    def objects(self, source: str) -> list[Object]:
+        """Return the objects that install the bundle, in the order in which they can be applied."""
+        found = self.origin.read(source)
+        where = self.namespace or found.suggested_namespace
+        if not where:
+            raise UserError("--namespace is missing, and the bundle suggests none: name the operator's with -n")
+        if not _LABEL.fullmatch(where):
+            raise UserError(f"--namespace {where!r} is no namespace: use up to 63 lower case letters, digits and '-'")
+        beside = [] if where == "default" else [namespace_object(where)]
+        return self.filters.apply(install_order([*beside, *render(found, self.into.options(where))]))
 
 
 @bundle.command(alias="run")
@@ -173,11 +196,8 @@ Namespace = Annotated[str, Parameter(name=["--namespace", "-n"])]
 def extract(
     source: str,
     *,
-    namespace: Namespace = "",
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    filters: Filters | None = None,
-    into: Into | None = None,
-    origin: From | None = None,
+    wanted: Wanted | None = None,
     temp_dir: Annotated[Path | None, Parameter(show=False)] = None,
 ) -> int:
     """Print the objects that install a bundle, in the order in which they can be applied.
@@ -186,23 +206,16 @@ def extract(
     ----------
     source
         Folder, OCI layout, saved image, image in a registry, or with --catalog a package[:version].
-    namespace
-        Namespace of the operator; else the one that the bundle suggests.
     output
         File to write to; else stdout.
-    filters
-        Which objects are wanted.
-    into
-        How it is installed.
-    origin
-        Where it comes from.
+    wanted
+        How, and where from.
     temp_dir
         Folder for what is too large for memory.
 
     """
     _use_folder(temp_dir)
-    found = (origin or From()).read(source)
-    text = write_documents(_objects(found, namespace, into or Into(), filters or Filters()))
+    text = write_documents((wanted or Wanted()).objects(source))
     if output is None:
         _print(text)
     else:
@@ -218,11 +231,8 @@ def chart(
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     name: str = "",
-    namespace: Namespace = "",
     pin: bool = False,
-    filters: Filters | None = None,
-    into: Into | None = None,
-    origin: From | None = None,
+    wanted: Wanted | None = None,
 ) -> int:
     """Write a Helm chart that installs a bundle into any namespace; files that you add to it stay.
 
@@ -234,31 +244,24 @@ def chart(
         Folder of the chart, new or written by this command before.
     name
         Name of the chart; else the package's.
-    namespace
-        Name by which --watch-namespace means the namespace that the chart is installed into.
     pin
         Ask the registries for the digests of images that have only a tag.
-    filters
-        Which objects are wanted.
-    into
-        How it is installed.
-    origin
-        Where it comes from.
+    wanted
+        As for extract.
 
     """
     from pointsman.bundle.chart import make_chart
     from pointsman.bundle.folder import write_chart
 
-    origin, into = origin or From(), into or Into()
-    found = origin.read(source)
-    images = origin.digests(found) if pin else {}
+    asked = wanted or Wanted()
+    found = asked.origin.read(source)
     files = make_chart(
         found,
-        into.options(namespace),
+        asked.into.options(asked.namespace),
         name=name,
-        own_certificates=into.own_certificates,
-        images=images,
-        keep=(filters or Filters()).apply,
+        own_certificates=asked.into.own_certificates,
+        images=asked.origin.digests(found) if pin else {},
+        keep=asked.filters.apply,
     )
     write_chart(files, found, output)
     _print(f"{output}: chart of {found.csv.name}, {len(files)} files\n")
@@ -267,15 +270,7 @@ def chart(
 
 @bundle.command
 @uncollected
-def diff(
-    old: str,
-    new: str,
-    *,
-    namespace: Namespace = "",
-    filters: Filters | None = None,
-    into: Into | None = None,
-    origin: From | None = None,
-) -> int:
+def diff(old: str, new: str, *, wanted: Wanted | None = None) -> int:
     """Print what differs between two bundles, or a bundle and manifests; exit 0 when nothing, 1 when something.
 
     Parameters
@@ -284,22 +279,18 @@ def diff(
         Bundle as for extract, or a file of manifests that ends in .yaml, or - for stdin.
     new
         The same, for the other side.
-    namespace
-        Namespace of the operator; else the one that the bundle suggests.
-    filters
-        Which objects are wanted.
-    into
-        How it is installed.
-    origin
-        Where it comes from.
+    wanted
+        As for extract.
 
     """
     from pointsman.bundle.compare import compare
 
+    asked = wanted or Wanted()
+
     def side(source: str) -> list[Object]:
         if source == "-" or source.endswith((".yaml", ".yml")):
-            return (filters or Filters()).apply(_manifests(source))
-        return _objects((origin or From()).read(source), namespace, into or Into(), filters or Filters())
+            return asked.filters.apply(_manifests(source))
+        return asked.objects(source)
 
     try:
         differences = compare(side(old), side(new))
@@ -340,24 +331,9 @@ def krm() -> int:
     from pointsman.bundle.krm import answer, read_request
 
     request = read_request(_only(read_documents(sys.stdin.buffer.read(), name="stdin"), name="stdin"))
-    wanted = request.extractor
-    origin = From(
-        catalog=wanted.catalog.source,
-        channel=wanted.catalog.channel,
-        registry_insecure=wanted.registry.insecure,
-        registry_username=wanted.registry.username,
-        registry_password=wanted.registry.password,
-    )
-    into = Into(
-        watch_namespace=list(wanted.watch_namespaces) or None,
-        cert_manager_enabled=wanted.cert_manager.enabled,
-        cert_manager_issuer_name=wanted.cert_manager.issuer_name,
-        cert_manager_issuer_kind=wanted.cert_manager.issuer_kind,
-    )
     items = list(request.items)
     try:
-        found = origin.read(wanted.source)
-        items += _objects(found, wanted.namespace, into, Filters(wanted.include, wanted.exclude))
+        items += _from_extractor(request.extractor).objects(request.extractor.source)
     except PointsmanError as error:
         _print(write_documents([answer(items, error=str(error))]))
         raise
@@ -365,15 +341,25 @@ def krm() -> int:
     return 0
 
 
-def _objects(found: Bundle, namespace: str, into: Into, filters: Filters) -> list[Object]:
-    where = namespace or found.suggested_namespace
-    if not where:
-        raise UserError("--namespace is missing, and the bundle suggests none: name the operator's namespace with -n")
-    if not _LABEL.fullmatch(where):
-        raise UserError(f"--namespace {where!r} is no namespace: use up to 63 lower case letters, digits and '-'")
-    objects = render(found, into.options(where))
-    beside = [] if where == "default" else [namespace_object(where)]
-    return filters.apply(install_order([*beside, *objects]))
+def _from_extractor(asked: "Extractor") -> Wanted:
+    """Return what a function's configuration asks for, as flags would."""
+    return Wanted(
+        namespace=asked.namespace,
+        filters=Filters(asked.include, asked.exclude),
+        into=Into(
+            watch_namespace=list(asked.watch_namespaces) or None,
+            cert_manager_enabled=asked.cert_manager.enabled,
+            cert_manager_issuer_name=asked.cert_manager.issuer_name,
+            cert_manager_issuer_kind=asked.cert_manager.issuer_kind,
+        ),
+        origin=From(
+            catalog=asked.catalog.source,
+            channel=asked.catalog.channel,
+            registry_insecure=asked.registry.insecure,
+            registry_username=asked.registry.username,
+            registry_password=asked.registry.password,
+        ),
+    )
 
 
 def _own_certificates() -> Certificates:

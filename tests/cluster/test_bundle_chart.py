@@ -56,7 +56,8 @@ def hooked() -> Bundle:
         crds=[crd()],
         permissions=[{"serviceAccountName": "manager", "rules": RULES}],
         others=[braces],
-        annotations={"operatorframework.io/suggested-namespace": home},
+        annotations={"operatorframework.io/suggested-namespace": home, "evil": '{{ fail "value" }}'},
+        spec={"displayName": '{{ fail "name" }}', "relatedImages": [{"name": '{{ fail "image" }}', "image": "{{`}}"}]},
     )
 
 

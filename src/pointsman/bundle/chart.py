@@ -165,7 +165,7 @@ def _helpers(chart: str, *, own_certificates: bool) -> str:
 
 
 def _notes(bundle: Bundle, options: Options, scheme: Scheme) -> str:
-    lines = [f"{bundle.csv.spec.display_name or bundle.package} {bundle.version} runs in {{{{ .Release.Namespace }}}}."]
+    lines = []
     owned = {each.name for each in bundle.csv.spec.customresourcedefinitions.owned}
     if owned:
         lines.append("Helm does not upgrade definitions: before an upgrade, kubectl apply --server-side -f crds/")
@@ -177,8 +177,9 @@ def _notes(bundle: Bundle, options: Options, scheme: Scheme) -> str:
     loose = sorted(name for name, image in scheme.images.items() if "@sha" not in image)
     if loose:
         lines.append(f"These images have a tag and no digest, so they may change: {', '.join(loose)}")
-    escaped = (line if line == lines[0] else line.replace("{{", '{{ "{{" }}') for line in lines)
-    return "\n".join(escaped) + "\n"
+    what = f"{bundle.csv.spec.display_name or bundle.package} {bundle.version}"
+    first, *rest = (line.replace("{{", '{{ "{{" }}') for line in (what, *lines))
+    return "\n".join([f"{first} runs in {{{{ .Release.Namespace }}}}.", *rest]) + "\n"
 
 
 _IMAGE = """{{- /* An image by its name in values.yaml, from the mirror if there is one. */}}

@@ -154,6 +154,16 @@ def test_braces_of_the_bundle_are_escaped() -> None:
     assert '{{ "{{" }} .Values.x }} }}' in chart()["templates/configmap-config.yaml"]
 
 
+def test_nothing_that_a_bundle_says_is_evaluated() -> None:
+    evil = '{{ fail "x" }}'
+    found = bundle(
+        spec={"displayName": evil, "relatedImages": [{"name": evil, "image": evil}]}, annotations={evil: evil}
+    )
+    templates = {path: text for path, text in chart(found).items() if path.startswith("templates/")}
+    assert "templates/NOTES.txt" in templates
+    assert not [path for path, text in templates.items() if "{{ fail" in text]
+
+
 def test_a_pod_without_an_account_of_its_own_gets_the_secrets_itself() -> None:
     scheme = Scheme("c", {}, ())
     pod = {"spec": {"template": {"spec": {"containers": []}}}, "kind": "Deployment"}

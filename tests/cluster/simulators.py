@@ -90,12 +90,12 @@ def _served(plane: ControlPlane, definitions: Mapping[str, str]) -> Iterator[Non
     plane.kubectl("apply", "--server-side", "-f", "-", text="\n---\n".join(definitions.values()))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
     for name in definitions:
-        _until_served(plane, name)
+        until_served(plane, name)
     yield
     plane.kubectl("delete", "--ignore-not-found", f"--timeout={DEFINITION_PATIENCE}s", *names)
 
 
-def _until_served(plane: ControlPlane, name: str) -> None:
+def until_served(plane: ControlPlane, name: str) -> None:
     """Wait until objects can be listed: a definition is established a moment before the server serves its kind."""
     deadline = time.monotonic() + 60
     while True:

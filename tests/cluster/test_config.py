@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.packages import ACCOUNT, DEFAULT, SYSTEM, by_name, documents
+from tests.cluster.simulators import until_served
 
-from pointsman.api.simulator import SimulatorDeployment
+from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
 from pointsman.render.facts import Facts
 from pointsman.render.stack import render
 
@@ -24,6 +25,7 @@ def installed(bare: ControlPlane) -> Iterator[ControlPlane]:
     while not allowed(bare, [("list", "pods")]):  # the API server hears of a binding a moment after it was made
         assert time.monotonic() < deadline, "the operator's rights are not in force"
         time.sleep(0.1)
+    until_served(bare, str(SIMULATOR_DEPLOYMENT))  # a kind whose cache is still filling takes minutes to be deleted
     yield bare
     bare.kubectl("delete", "-k", str(DEFAULT), f"--timeout={DEFINITION_PATIENCE}s")
 

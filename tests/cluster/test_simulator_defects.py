@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from tests.cluster.operators import operating
 from tests.cluster.packages import DEFAULT, documents
 from tests.cluster.simulators import EVERYTHING, ON, POD, Site, defined
 from tests.cluster.widgets import eventually
-from tests.ports import fresh_port
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Kind, Object
@@ -489,18 +489,19 @@ async def test_row_28_the_pickers_service_says_that_it_speaks_http2(whole: Site)
         assert (ports[number]["appProtocol"], ports[number]["name"][:4]) == ("http2", "grpc")
 
 
-async def test_row_29_metrics_are_served_where_the_flag_says(plane: ControlPlane) -> None:
-    metrics, health = fresh_port(), fresh_port()
-    flags = (f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{health}")
+async def test_row_29_metrics_are_served_where_the_flag_says(plane: ControlPlane, tmp_path: Path) -> None:
+    flags = ("--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--zap-encoder=json")
     command = [sys.executable, "-m", "pointsman", "operator", *flags, "--watch-namespaces=elsewhere"]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        f"--kubeconfig={plane.kubeconfig('admin')}",
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    log = tmp_path / "operator.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command, f"--kubeconfig={plane.kubeconfig('admin')}", stdout=output, stderr=output
+        )
 
     async def served() -> None:
+        lines = [json.loads(line) for line in log.read_text().splitlines() if '"port"' in line]
+        ports = {line["paths"]: line["port"] for line in lines}
+        metrics, health = ports["/metrics"], ports["/healthz /readyz"]
         assert await fetched(health, "/healthz") == "ok\n"
         assert await fetched(health, "/readyz") == "ok\n"
         with pytest.raises(urllib.error.HTTPError, match="401"):  # not for everyone

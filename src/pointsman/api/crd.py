@@ -4,8 +4,12 @@ The API server wants a structural schema: no references, no alternatives, no tit
 pydantic writes. Two things need care. Null: a field without a default becomes `nullable`, because the API server
 refuses null otherwise; a field with a default must not, because only then does the server put the default in null's
 place. Numbers: Kubernetes counts in 32 bits unless a field says otherwise.
+
+A schema that another project publishes is made `exact`: it says what the model says and nothing more, because none of
+the above is ours to decide there.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,19 +19,19 @@ from pointsman.kube.kinds import Kind
 
 Schema = dict[str, Any]
 
-_API_VERSION = "Version of the schema of this object, such as sim.llm-d.io/v1alpha1."
+_API_VERSION = "Version of the schema of this object, such as {}."
 _KIND = "The resource that this object is."
-_DROPPED = ("title", "$defs", "additionalProperties", "default", "properties", "items", "anyOf", "$ref")
+_DROPPED = ("title", "$defs", "additionalProperties", "default", "properties", "items", "anyOf", "$ref", "const")
 
 
 def simulator_definition() -> Schema:
     """Return the definition of SimulatorDeployment."""
     columns = [
-        _column("Replicas", ".status.replicas", "Simulators that exist.", type="integer"),
-        _column("Ready", ".status.readyReplicas", "Simulators that are ready.", type="integer"),
-        _column("Gateway", ".status.gatewayURL", "Where to send requests.", priority=1),
-        _column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or is not.", priority=1),
-        _column("Age", ".metadata.creationTimestamp", "Since when it is there.", type="date"),
+        column("Replicas", ".status.replicas", "Simulators that exist.", type="integer"),
+        column("Ready", ".status.readyReplicas", "Simulators that are ready.", type="integer"),
+        column("Gateway", ".status.gatewayURL", "Where to send requests.", priority=1),
+        column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or is not.", priority=1),
+        column("Age", ".metadata.creationTimestamp", "Since when it is there.", type="date"),
     ]
     scale = {
         "specReplicasPath": ".spec.replicas",
@@ -42,15 +46,19 @@ def simulator_definition() -> Schema:
         "subresources": {"status": {}, "scale": scale},
         "additionalPrinterColumns": columns,
     }
-    return definition(SIMULATOR_DEPLOYMENT, short="simdep", version=version)
+    names = {"shortNames": ["simdep"], "categories": ["llm-d"]}
+    metadata = {"labels": {"app.kubernetes.io/part-of": "pointsman"}}
+    return definition(SIMULATOR_DEPLOYMENT, names=names, versions=[version], metadata=metadata)
 
 
-def definition(kind: Kind, *, short: str, version: Schema) -> Schema:
-    """Return a definition with one version."""
+def definition(
+    kind: Kind, *, names: Mapping[str, Sequence[str]], versions: Sequence[Schema], metadata: Mapping[str, Any]
+) -> Schema:
+    """Return a definition; `names` has what people may say beside the kind's own name."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": str(kind), "labels": {"app.kubernetes.io/part-of": "pointsman"}},
+        "metadata": {"name": str(kind), **metadata},
         "spec": {
             "group": kind.group,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
@@ -59,12 +67,23 @@ def definition(kind: Kind, *, short: str, version: Schema) -> Schema:
                 "listKind": f"{kind.kind}List",
                 "plural": kind.plural,
                 "singular": kind.kind.lower(),
-                "shortNames": [short],
-                "categories": ["llm-d"],
+                **names,
             },
-            "versions": [version],
+            "versions": list(versions),
         },
     }
+
+
+def published(kind: Kind, model: type[BaseModel]) -> Schema:
+    """Return the exact schema of a resource whose model has its spec and status and what is required of them."""
+    document = model.model_json_schema(by_alias=True)
+    whole = structural(document, definitions=document["$defs"], exact=True)
+    head = {
+        "apiVersion": {"type": "string", "description": _API_VERSION.format(kind.api_version)},
+        "kind": {"type": "string", "description": _KIND},
+        "metadata": {"type": "object"},
+    }
+    return {**whole, "properties": {**head, **whole["properties"]}}
 
 
 def resource(model: type[BaseModel], *, status: type[BaseModel]) -> Schema:
@@ -75,7 +94,10 @@ def resource(model: type[BaseModel], *, status: type[BaseModel]) -> Schema:
         "type": "object",
         "description": document["description"],
         "properties": {
-            "apiVersion": {"type": "string", "description": _API_VERSION},
+            "apiVersion": {
+                "type": "string",
+                "description": _API_VERSION.format(SIMULATOR_DEPLOYMENT.api_version),
+            },
             "kind": {"type": "string", "description": _KIND},
             "metadata": {"type": "object"},
             # With a default of its own, the defaults inside apply to a resource that says nothing at all.
@@ -94,7 +116,7 @@ def structural_of(model: type[BaseModel]) -> Schema:
     return structural(document, definitions=document.get("$defs", {}))
 
 
-def structural(schema: Schema, *, definitions: Schema) -> Schema:
+def structural(schema: Schema, *, definitions: Schema, exact: bool = False) -> Schema:
     """Return the schema with references put in place and alternatives to null as `nullable`."""
     nullable = False
     if "anyOf" in schema:
@@ -103,27 +125,33 @@ def structural(schema: Schema, *, definitions: Schema) -> Schema:
     if "$ref" in schema:
         schema = {**definitions[schema["$ref"].rpartition("/")[2]], **schema}
     first: Schema = {name: schema[name] for name in ("description", "type") if name in schema}
-    if first.get("type") == "integer":
+    if first.get("type") == "integer" and not exact:
         first["format"] = "int32"
     result = first | {name: value for name, value in schema.items() if name not in _DROPPED}
+    if "const" in schema:
+        result["enum"] = [schema["const"]]
     # Null, an empty list or text: nothing worth writing into every object, and null then counts as left out.
     default = schema.get("default")
-    if default not in (None, [], ""):
+    if default not in ((None,) if exact else (None, [], "")):
         result["default"] = default
-    elif nullable or default is not None:
+    elif not exact and (nullable or default is not None):
         result["nullable"] = True
-    return result | _inside(schema, definitions=definitions)
+    if exact and "x-kubernetes-validations" in result:
+        result["x-kubernetes-validations"] = [
+            _without(rule, "fieldPath") for rule in result["x-kubernetes-validations"]
+        ]
+    return result | _inside(schema, definitions=definitions, exact=exact)
 
 
-def _inside(schema: Schema, *, definitions: Schema) -> Schema:
+def _inside(schema: Schema, *, definitions: Schema, exact: bool) -> Schema:
     """Return what the schema says of fields, items and values, each structural in turn."""
     found: Schema = {}
     if "properties" in schema:
         pairs = schema["properties"].items()
-        found["properties"] = {name: structural(inner, definitions=definitions) for name, inner in pairs}
+        found["properties"] = {name: structural(inner, definitions=definitions, exact=exact) for name, inner in pairs}
     for key in ("items", "additionalProperties"):
         if schema.get(key):
-            found[key] = structural(schema[key], definitions=definitions)
+            found[key] = structural(schema[key], definitions=definitions, exact=exact)
     return found
 
 
@@ -131,6 +159,6 @@ def _without(schema: Schema, name: str) -> Schema:
     return {key: value for key, value in schema.items() if key != name}
 
 
-def _column(name: str, path: str, description: str, *, type: str = "string", priority: int = 0) -> Schema:  # noqa: A002 - the field's own name
-    column = {"name": name, "type": type, "jsonPath": path, "description": description}
-    return column | ({"priority": priority} if priority else {})
+def column(name: str, path: str, description: str, *, type: str = "string", priority: int = 0) -> Schema:  # noqa: A002 - the field's own name
+    made = {"name": name, "type": type, "jsonPath": path, "description": description}
+    return made | ({"priority": priority} if priority else {})

@@ -48,6 +48,7 @@ _COMMANDS = (
     ("render", "pointsman.cli.render:render", CLUSTER, "Print the Kubernetes objects of a SimulatorDeployment."),
     ("diff", "pointsman.cli.render:diff", CLUSTER, "Compare a SimulatorDeployment with what the cluster has."),
     ("bundle", "pointsman.cli.bundle:bundle", CLUSTER, "Turn OLM bundles into manifests or Helm charts."),
+    ("crds", "pointsman.cli.crds:crds", CLUSTER, "Own the inference definitions: install, upgrade, adopt, remove."),
     ("replay", "pointsman.cli.replay:run", TOOLS, "Decide recorded requests again under another configuration."),
 )
 for _name, _where, _group, _help in _COMMANDS:

@@ -91,21 +91,23 @@ def _read(document: Object, *, source: str) -> Definition:
     if document.get("apiVersion") != "apiextensions.k8s.io/v1":
         raise UserError(f"{source}: apiVersion is {document.get('apiVersion')!r}: write apiextensions.k8s.io/v1")
     metadata, spec = document.get("metadata"), document.get("spec")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    where = f"{source}: {name}"
-    if not isinstance(name, str) or not name:
+    if not isinstance(metadata, dict) or not isinstance(name := metadata.get("name"), str) or not name:
         raise UserError(f"{source}: metadata.name is missing: write PLURAL.GROUP")
+    where = f"{source}: {name}"
     if not isinstance(spec, dict) or not isinstance(spec.get("names"), dict) or not isinstance(spec.get("group"), str):
         raise UserError(f"{where}: spec.group and spec.names are missing: name the group and the kind")
     for field in ("kind", "plural"):
         if not isinstance(spec["names"].get(field), str):
             raise UserError(f"{where}: spec.names.{field} is missing: write it")
-    if not isinstance((metadata or {}).get("annotations", {}), dict):
-        raise UserError(f"{where}: metadata.annotations is no mapping: write name: value")
+    for field in ("labels", "annotations"):
+        if not isinstance(metadata.get(field) or {}, dict):
+            raise UserError(f"{where}: metadata.{field} is no mapping: write name: value")
     _check_versions(spec.get("versions"), where=where)
     if _too_deep(spec):
         raise UserError(f"{where}: spec nests deeper than {DEEPEST}: no API server takes that, make it flatter")
-    return Definition(document)
+    # What else stands in a file (a status of nothing, dates) is of the cluster that it came from.
+    kept = {key: value for key, value in metadata.items() if key in {"name", "labels", "annotations"} and value}
+    return Definition({"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": kept, "spec": spec})
 
 
 def _check_versions(versions: Any, *, where: str) -> None:

@@ -43,7 +43,7 @@ def merge(
 
 def truth_of(document: dict[str, Any], type_: str) -> Truth:
     """Return the status of a condition of a document; Unknown when it is absent."""
-    for condition in document.get("status", {}).get("conditions", []):
+    for condition in document.get("status", {}).get("conditions") or []:
         if condition.get("type") == type_:
             status: Truth = condition["status"]
             return status
@@ -57,7 +57,7 @@ def is_current(document: dict[str, Any], type_: str) -> bool:
         condition.get("type") == type_
         and condition.get("status") == "True"
         and condition.get("observedGeneration", generation) == generation
-        for condition in document.get("status", {}).get("conditions", [])
+        for condition in document.get("status", {}).get("conditions") or []
     )
 
 

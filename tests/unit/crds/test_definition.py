@@ -39,7 +39,7 @@ def spec(**change: Any) -> dict[str, Any]:
         pytest.param([spec(versions=[version(), version()])], "no two the same", id="twice-a-version"),
         pytest.param([spec(versions=[version(storage=False)])], "exactly one", id="no-storage"),
         pytest.param([spec(versions=[version() | {"schema": 1}])], "schema of version v1", id="no-schema"),
-        pytest.param([changed(metadata={"name": "x", "annotations": []})], "annotations is no mapping", id="marks"),
+        pytest.param([changed(metadata={"name": "x", "annotations": ["x"]})], "annotations is no mapping", id="marks"),
         pytest.param([definition().document] * 2, "stands there twice", id="twice"),
         pytest.param([spec(versions=[version(spec=deep(900))])], "nests deeper than 200", id="deep"),
     ],

@@ -1,0 +1,172 @@
+"""`pointsman crds` on a control plane, and documents that tests of it need."""
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
+from tests.cluster.widgets import eventually
+
+from pointsman import cli
+from pointsman.api.inference import ALPHA_POOL, OBJECTIVES, POOL, POOL_IMPORT, REWRITES
+from pointsman.kube import Client, Key, Kind, Object, connect
+from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
+
+T = TypeVar("T")
+
+ALL = [str(kind) for kind in (POOL, ALPHA_POOL, POOL_IMPORT, *OBJECTIVES, *REWRITES)]
+V1, ALPHA = str(POOL), str(ALPHA_POOL)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Console:
+    """Someone with a kubeconfig and our command line."""
+
+    plane: ControlPlane
+    config: Path
+
+    def crds(self, *words: str, seconds: float = 30) -> Ran:
+        """Run `pointsman crds` and return how it ended; never a traceback."""
+        out, err = io.StringIO(), io.StringIO()
+        flags = ("--kubeconfig", str(self.config), "--timeout", str(seconds))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = cli._run(["crds", *words, *flags])
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    def get(self, name: str) -> Object:
+        """Return a definition as the server has it."""
+        return self._ask(lambda client: client.get(CRD, Key("", name)))
+
+    def there(self) -> list[str]:
+        """Return the names of all definitions."""
+        return sorted(self.versions())
+
+    def versions(self) -> dict[str, str]:
+        """Return the names of all definitions with their resource versions: who writes changes them."""
+        items = json.loads(self._ask(lambda client: client.request("GET", CRD.path())))["items"]
+        return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
+
+    def apply(self, *documents: Object, manager: str = "someone") -> None:
+        """Apply documents on behalf of another; kinds that are new may take a moment to be served."""
+
+        async def applied(client: Client) -> None:
+            for document in documents:
+                await eventually(partial(_applied, client, document, manager=manager))
+
+        self._ask(applied)
+
+    def delete(self, kind: Kind, *names: str, namespace: str = "default") -> None:
+        """Delete objects."""
+
+        async def deleted(client: Client) -> None:
+            for name in names:
+                await client.delete(kind, Key(namespace if kind.namespaced else "", name))
+
+        self._ask(deleted)
+
+    def count(self, kind: Kind) -> int:
+        """Return how many objects of a kind there are."""
+        return len(json.loads(self._ask(lambda client: client.request("GET", kind.path())))["items"])
+
+    def clear(self) -> None:
+        """Delete every definition that a test left, and wait until they are gone."""
+        self.delete(CRD, *self.there())
+
+        async def asked(client: Client) -> None:
+            async def empty() -> None:
+                assert json.loads(await client.request("GET", CRD.path()))["items"] == []
+
+            await eventually(empty, within=DEFINITION_PATIENCE)
+
+        self._ask(asked)
+
+    def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
+        async def asked() -> T:
+            async with connect(self.plane.kubeconfig("admin")) as client:
+                return await question(client)
+
+        return asyncio.run(asked())
+
+
+async def _applied(client: Client, document: Object, *, manager: str) -> Object:
+    metadata = document["metadata"]
+    key = Key(metadata.get("namespace", ""), metadata["name"])
+    parameters = {"fieldManager": manager, "force": "true"}
+    return await client.patch(_kind(document), key, document, how="apply", parameters=parameters)
+
+
+def _kind(document: Object) -> Kind:
+    group, _, version = document["apiVersion"].rpartition("/")
+    name = document["kind"]
+    cluster = name in {"CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding"}
+    return Kind(group, version, name, f"{name.lower()}s", namespaced=not cluster)
+
+
+def write(path: Path, documents: Iterable[Object]) -> str:
+    """Write documents into a file and return its name."""
+    path.write_text("\n---\n".join(json.dumps(document) for document in documents))
+    return str(path)
+
+
+def pool(name: str, *, namespace: str = "default", **spec: Any) -> Object:
+    """Return an InferencePool."""
+    return {
+        "apiVersion": POOL.api_version,
+        "kind": POOL.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "selector": {"matchLabels": {"app": "vllm"}},
+            "targetPorts": [{"number": 8000}],
+            "endpointPickerRef": {"name": "picker", "port": {"number": 9002}},
+            **spec,
+        },
+    }
+
+
+def definition(kind: Kind, *versions: Object, **spec: Any) -> Object:
+    """Return a definition of a kind with these versions."""
+    names = {"kind": kind.kind, "plural": kind.plural}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": str(kind)},
+        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": list(versions), **spec},
+    }
+
+
+def version(name: str, *, storage: bool = True, spec: Object | None = None) -> Object:
+    """Return a version that takes any spec, or one of this schema."""
+    inner = spec or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": inner}}
+    return {"name": name, "served": True, "storage": storage, "schema": {"openAPIV3Schema": schema}}
+
+
+def deployment(name: str, image: str, *args: str, namespace: str = "default", labels: Object | None = None) -> Object:
+    """Return a Deployment without Pods."""
+    marks = labels or {"app": name}
+    pod = {"containers": [{"name": "main", "image": image, "args": list(args)}]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": marks},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": marks},
+            "template": {"metadata": {"labels": marks}, "spec": pod},
+        },
+    }

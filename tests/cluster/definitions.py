@@ -70,6 +70,11 @@ class Console:
 
         self._ask(applied)
 
+    def patch(self, name: str, body: Object, *, kind: Kind = CRD) -> None:
+        """Merge a change into an object."""
+        key = Key("default" if kind.namespaced else "", name)
+        self._ask(lambda client: client.patch(kind, key, body, how="merge"))
+
     def delete(self, kind: Kind, *names: str, namespace: str = "default") -> None:
         """Delete objects."""
 

@@ -51,6 +51,7 @@ async def serving(client: Client, kind: Kind) -> AsyncIterator[None]:
 @asynccontextmanager
 async def picker(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[Picker]:
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig("admin")))
+    settings = {"pool_grace_period": 0.0} | settings
     settings |= {"grpc_port": 0, "grpc_health_port": 0, "metrics_port": 0, "host": "127.0.0.1"}
     made = Picker(Settings(secure_serving=False, drain_timeout=0.1, **settings), rng=random.Random(1))
     async with asyncio.TaskGroup() as tasks:

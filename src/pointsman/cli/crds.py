@@ -27,6 +27,7 @@ from pointsman.kube.conditions import truth_of
 from pointsman.operator.definitions import Definitions, Use
 
 crds = App(name="crds", help="Own the inference definitions (CRDs) of a cluster: install, upgrade, adopt, remove.")
+_MOST_SAFE = 50
 _DONE: dict[Action, str] = {"create": "created", "restore": "put right", "update": "upgraded", "nothing": "unchanged"}
 
 
@@ -338,9 +339,13 @@ def _judge(wanted: Definition, before: Definition | None) -> int:
     return int(breaking)
 
 
-def _list(changes: Iterable[Change]) -> None:
-    for change in changes:
+def _list(changes: Sequence[Change]) -> None:
+    """Print every breaking change, and of the others as many as people read."""
+    shown = [change for number, change in enumerate(changes) if change.breaking or number < _MOST_SAFE]
+    for change in shown:
         _say(f"    {change}")
+    if len(shown) < len(changes):
+        _say(f"    … and {len(changes) - len(shown)} more that are safe")
 
 
 def _say(line: str) -> None:

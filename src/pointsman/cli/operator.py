@@ -29,6 +29,8 @@ class Options(PolicyOptions):
     "Serve metrics only to tokens that the API server knows and lets read them."
     health_probe_bind_address: str = ":8081"
     "Where /healthz and /readyz are served; 0 for nowhere."
+    own_inference_crds: bool = False
+    "Install and keep the inference definitions (config/crd/inference); needs the rights in config/inference-crds."
     kubeconfig: Path | None = None
     "Cluster to work on; else the Pod's account, KUBECONFIG, or the home file."
     verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
@@ -60,6 +62,7 @@ def operator(options: Options | None = None) -> None:
         metrics_address=metrics,
         health_address=health,
         policy=options.to_policy(),
+        own_inference_crds=options.own_inference_crds,
     )
 
     async def main() -> None:

@@ -52,6 +52,8 @@ class Settings:
     "InferencePool to serve (Kubernetes discovery)."
     pool_namespace: str = ""
     pool_group: str = "inference.networking.k8s.io"
+    pool_grace_period: Duration = 60.0
+    "How long a pool that was deleted, or whose definition was, is still served."
     endpoint_selector: str = ""
     "Label selector of model-server pods (Kubernetes discovery without a pool)."
     endpoint_target_ports: str = ""

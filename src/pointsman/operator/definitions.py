@@ -57,12 +57,14 @@ class Definitions:
         owner: str = OWNER,
         patience: float = 60.0,
         pause: float = 0.1,
+        page: int = PAGE,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._owner = owner
         self._patience = patience
         self._pause = pause
+        self._page = page
         self._say = say
 
     async def get(self, name: str) -> Object | None:
@@ -205,7 +207,7 @@ class Definitions:
             return await self._asked(lambda: self._client.patch(CRD, key, whole, how="apply", parameters=parameters))
         except ApiError as error:
             size = len(msgspec.json.encode(whole))
-            if error.code != 413 and "too large" not in str(error):
+            if error.code != 413 and not any(word in str(error) for word in ("too large", "larger than max")):
                 raise
             raise Unavailable(
                 f"{key.name} has {size} bytes and the API server does not take it ({error}): shorten its "
@@ -224,8 +226,8 @@ class Definitions:
         await self._stored_as(wanted.storage, name=live.name)
         keys = [key for key in await self.objects(wanted) if key > done.after]
         total = done.done + len(keys)
-        for start in range(0, len(keys), PAGE):
-            batch = keys[start : start + PAGE]
+        for start in range(0, len(keys), self._page):
+            batch = keys[start : start + self._page]
             for few in range(0, len(batch), _TOGETHER):
                 async with asyncio.TaskGroup() as group:
                     for key in batch[few : few + _TOGETHER]:

@@ -23,6 +23,7 @@ from pointsman.core.numbers import whole
 from pointsman.kube import Client, Key, Runtime, Terms, health
 from pointsman.kube.guard import Guard
 from pointsman.kube.metrics import Metrics
+from pointsman.operator import crds
 from pointsman.operator.facts import Server, ask
 from pointsman.operator.kinds import LEASE, OWNERSHIP
 from pointsman.operator.simulator import Simulators
@@ -43,6 +44,7 @@ class Plan:
     health_address: str = ""
     policy: Policy = field(default_factory=Policy)
     terms: Terms | None = None
+    own_inference_crds: bool = False
 
 
 class Process:
@@ -63,6 +65,8 @@ class Process:
         self.metrics = Metrics()
         home = own_namespace(environment)
         self.runtimes = [self._runtime(namespace, home=home) for namespace in plan.namespaces or ("",)]
+        if plan.own_inference_crds:
+            self.runtimes.append(self._definitions(home=home))
 
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT, then end in order: work stops, the lease is given back."""
@@ -94,6 +98,15 @@ class Process:
         runtime = Runtime(self._client, ownership=OWNERSHIP, lease=lease, terms=self._plan.terms, metrics=self.metrics)
         simulators = Simulators(runtime, server=lambda: self._server, policy=self._plan.policy)
         runtime.add(simulators.controller(namespace=namespace))
+        return runtime
+
+    def _definitions(self, *, home: str) -> Runtime:
+        """Return a runtime of its own: definitions have no namespace, whichever ones the rest of us may see."""
+        lease = Key(home, crds.LEASE) if self._plan.lead else None
+        runtime = Runtime(
+            self._client, ownership=crds.OWNERSHIP, lease=lease, terms=self._plan.terms, metrics=self.metrics
+        )
+        crds.InferenceDefinitions(runtime).start()
         return runtime
 
     def _routes(self) -> dict[str, tuple[str, health.Routes]]:

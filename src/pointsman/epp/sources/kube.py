@@ -4,6 +4,9 @@ One reflector per kind feeds `Cluster`, which says what follows; this module onl
 once per turn of the event loop, so a rollout of a hundred pods is not a hundred new pools. Nothing is handed over
 before pool and pods have been listed once. A kind that the cluster does not have is empty, and is found when its CRD
 comes; permission that is missing shows in the log and, for pool and pods, keeps the picker from being ready.
+
+A pool that goes is kept in mind for a grace time: whoever deletes its definition deletes the pools in it first, so the
+two cannot be told apart, and a definition that is replaced must not cost a request. Pods are followed all the while.
 """
 
 import asyncio
@@ -11,15 +14,18 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
+from pointsman.core.logs import get_logger
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.pool import OLD_GROUP, OUR_GROUP, POOL_GROUP, Cluster, PoolSpec
 from pointsman.epp.sources.pool import Kind as Name
 from pointsman.epp.sources.selector import parse_selector
 from pointsman.kube.client import Client
-from pointsman.kube.kinds import Key, Kind, Source
+from pointsman.kube.kinds import Key, Kind, Object, Source
 from pointsman.kube.lease import Election
 from pointsman.kube.reflector import Reflector
 from pointsman.kube.store import Change, Store
+
+log = get_logger(__name__)
 
 PODS = Kind("", "v1", "Pod", "pods")
 POOLS = {
@@ -40,10 +46,20 @@ class ClusterSource:
     """Follows one pool, or the pods of one selector, in one namespace."""
 
     def __init__(
-        self, client: Client, *, cluster: Cluster, namespace: str, pool: str, group: str, use: Callable[[Cluster], None]
+        self,
+        client: Client,
+        *,
+        cluster: Cluster,
+        namespace: str,
+        pool: str,
+        group: str,
+        grace: float,
+        use: Callable[[Cluster], None],
     ) -> None:
         self._cluster = cluster
         self._use = use
+        self._grace = grace
+        self._going: asyncio.TimerHandle | None = None
         self._pending = False
         needed = [Source(PODS, namespace=namespace)]
         if pool:
@@ -57,12 +73,16 @@ class ClusterSource:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for reflector in (*self._needed, *self._optional):
-                tasks.create_task(reflector.run())
-            for reflector in self._needed:
-                await reflector.settled.wait()
-            self._hand_over()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for reflector in (*self._needed, *self._optional):
+                    tasks.create_task(reflector.run())
+                for reflector in self._needed:
+                    await reflector.settled.wait()
+                self._hand_over()
+        finally:
+            if self._going is not None:
+                self._going.cancel()
 
     def _reflect(self, client: Client, source: Source) -> Reflector:
         reflector = Reflector(client, source=source, store=Store(source.kind))
@@ -77,7 +97,34 @@ class ClusterSource:
         if item is None:
             event, item = "DELETED", change.old
         assert item is not None
-        self._cluster.apply(_name(item.kind.kind), event, item.read())
+        document, name = item.read(), _name(item.kind.kind)
+        if name == "InferencePool":
+            if event == "DELETED" or "deletionTimestamp" in document["metadata"]:
+                self._hold(document)
+                return
+            self._release()
+        self._take(name, event, document)
+
+    def _hold(self, pool: Object) -> None:
+        """Keep a pool that goes in mind until the grace time is over."""
+        if self._going is None:
+            log.warning("the pool is gone: serving what was known of it", seconds=self._grace)
+            self._going = asyncio.get_running_loop().call_later(self._grace, self._withdraw, pool)
+
+    def _release(self) -> None:
+        """Forget that the pool went: it is there."""
+        if self._going is not None:
+            log.info("the pool is back")
+            self._going.cancel()
+            self._going = None
+
+    def _withdraw(self, pool: Object) -> None:
+        self._going = None
+        log.warning("the pool stayed away: serving nobody")
+        self._take("InferencePool", "DELETED", pool)
+
+    def _take(self, name: Name, event: Literal["ADDED", "MODIFIED", "DELETED"], document: Object) -> None:
+        self._cluster.apply(name, event, document)
         if not self._pending:
             self._pending = True
             asyncio.get_running_loop().call_soon(self._hand_over)
@@ -111,7 +158,8 @@ def follow_cluster(
         standalone = PoolSpec(selector=selector, ports=settings.target_ports)
     pool, group = settings.pool_name, settings.pool_group
     cluster = Cluster(pool=pool, group=group, standalone=standalone)
-    return ClusterSource(client, cluster=cluster, namespace=namespace, pool=pool, group=group, use=use)
+    grace = settings.pool_grace_period
+    return ClusterSource(client, cluster=cluster, namespace=namespace, pool=pool, group=group, grace=grace, use=use)
 
 
 async def stand_for_election(

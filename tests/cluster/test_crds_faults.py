@@ -1,0 +1,432 @@
+"""Definitions when things go wrong: two owners, interruptions, servers that restart, rights that are missing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
+from tests.bystander import watched
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.definitions import ALL, ALPHA, V1, Console, definition, pool, version, write
+from tests.cluster.test_epp_discovery import make_pod, picker, targets, until
+from tests.cluster.widgets import eventually
+from tests.releases import release
+from tests.wire.test_grpcio import headers
+
+from pointsman.api.inference import POOL
+from pointsman.core.errors import Unavailable
+from pointsman.crds import Definition, Intent, our_definitions
+from pointsman.crds.marks import MANAGER, STAMP
+from pointsman.epp.sources.kube import PODS
+from pointsman.kube import Client, Kind, Object, Runtime, connect
+from pointsman.kube.conditions import truth_of
+from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
+from pointsman.kube.kinds import Key
+from pointsman.operator.crds import COMPATIBLE, OWNED, OWNERSHIP, InferenceDefinitions
+from pointsman.operator.definitions import Definitions
+
+THING = Kind("example.dev", "v1", "Thing", "things")
+INTENT = Intent()
+
+
+@pytest.fixture
+def console(bare: ControlPlane) -> Iterator[Console]:
+    """A cluster without any definition."""
+    console = Console(bare, bare.kubeconfig("admin"))
+    yield console
+    if str(THING) in console.there():  # what a failed test left must not keep the others from beginning
+        console.patch(str(THING), {"spec": {"conversion": {"strategy": "None", "webhook": None}}})
+    console.clear()
+
+
+@asynccontextmanager
+async def owning(console: Console, **options: Any) -> AsyncIterator[Runtime]:
+    """Run the controller while the block runs."""
+    async with connect(console.config) as client, asyncio.TaskGroup() as group:
+        runtime = Runtime(client, ownership=OWNERSHIP)
+        InferenceDefinitions(runtime, **options).start()
+        task = group.create_task(runtime.run())
+        yield runtime
+        task.cancel()
+
+
+async def served(client: Client, names: list[str]) -> dict[str, str]:
+    """Return the resource versions of these definitions once all of them are served, ours and reported on."""
+
+    async def asked() -> dict[str, str]:
+        found = [await client.get(CRD, Key("", name)) for name in names]
+        assert all(truth_of(live, "Established") == truth_of(live, OWNED) == "True" for live in found)
+        pools = [live for live in found if live["metadata"]["name"] in {V1, ALPHA}]
+        assert all(truth_of(live, COMPATIBLE) == "True" for live in pools)
+        return {live["metadata"]["name"]: live["metadata"]["resourceVersion"] for live in found}
+
+    return await eventually(asked, within=60)
+
+
+class Interrupted(Exception):
+    """The process would have ended here."""
+
+
+def limited(client: Client, writes: int) -> Client:
+    """Return a client that is interrupted before the write after so many."""
+    left = iter(range(writes))
+
+    def fence() -> None:
+        if next(left, None) is None:
+            raise Interrupted
+
+    return client.fenced(fence)
+
+
+async def test_two_operators_come_to_rest(console: Console) -> None:
+    async with connect(console.config) as client, owning(console) as one, owning(console) as two:
+        await served(client, ALL)
+
+        async def idle() -> None:
+            assert not any(work.queue.working or len(work.queue) for each in (one, two) for work in each._works)
+
+        await eventually(idle)
+        first = await served(client, ALL)
+        await asyncio.sleep(1)
+        assert await served(client, ALL) == first, "two that want the same do not write in turn"
+
+
+async def test_operator_brings_back_what_was_deleted_and_what_was_changed(console: Console) -> None:
+    async with connect(console.config) as client, owning(console):
+        await served(client, ALL)
+        before = await client.get(CRD, Key("", V1))
+        await client.delete(CRD, Key("", V1))
+
+        async def new() -> None:
+            assert (await client.get(CRD, Key("", V1)))["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await eventually(new)
+        await served(client, ALL)
+        await client.patch(CRD, Key("", V1), {"spec": {"names": {"shortNames": ["mine"]}}}, how="merge")
+
+        async def right() -> None:
+            assert (await client.get(CRD, Key("", V1)))["spec"] == before["spec"]
+
+        await eventually(right)
+
+
+async def test_operator_leaves_a_foreign_definition_alone_and_says_so(console: Console) -> None:
+    async with connect(console.config) as client:
+        foreign = release("v1.2.1")[V1]
+        foreign["metadata"]["labels"] = {"olm.managed": "true"}
+        foreign.pop("status")
+        await client.patch(CRD, Key("", V1), foreign, how="apply", parameters={"fieldManager": "olm", "force": "true"})
+        others = [name for name in ALL if name != V1]
+        async with owning(console):
+            await served(client, others)
+            live = await client.get(CRD, Key("", V1))
+            assert STAMP not in live["metadata"]["annotations"]
+            managers = {entry["manager"] for entry in live["metadata"]["managedFields"]}
+            assert managers == {"olm", "kube-apiserver"}, "not even its status"
+
+            async def told() -> None:
+                answer = await client.request("GET", "/api/v1/namespaces/default/events")
+                events = json.loads(answer)["items"]
+                assert any(e["reason"] == "ForeignOwner" and "belongs to OLM" in e["message"] for e in events), events
+
+            await eventually(told, within=60)
+
+
+async def test_writer_beside_us_is_named_and_not_fought_for_ever(console: Console) -> None:
+    """A chart that still has the definition writes it again and again."""
+    theirs = release("v1.5.0")[V1]
+    theirs.pop("status")
+    async with connect(console.config) as client, owning(console):
+        await served(client, ALL)
+
+        async def contended() -> None:
+            body = {"apiVersion": CRD.api_version, "kind": CRD.kind, **theirs}
+            await client.patch(
+                CRD, Key("", V1), body, how="apply", parameters={"fieldManager": "helm", "force": "true"}
+            )
+            await asyncio.sleep(0.3)
+            live = await client.get(CRD, Key("", V1))
+            (ours,) = (one for one in live["status"]["conditions"] if one["type"] == OWNED)
+            assert ours["reason"] == "Contended"
+            assert ours["message"].startswith("helm changed it 5 times")
+
+        await eventually(contended, within=60)
+        rested = (await client.get(CRD, Key("", V1)))["metadata"]["resourceVersion"]
+        await asyncio.sleep(1)
+        assert (await client.get(CRD, Key("", V1)))["metadata"]["resourceVersion"] == rested
+
+
+async def test_install_interrupted_at_every_step(console: Console) -> None:
+    async with connect(console.config) as client:
+        for run in range(len(ALL)):
+            # One write each time: the interruption is behind every definition once, before it is served.
+            with pytest.raises(Interrupted):
+                await _install(Definitions(limited(client, 1)))
+            assert len(await Definitions(client).owned()) == run + 1
+            if run + 1 == len(ALL) - 1:
+                break
+        await _install(Definitions(client))
+        assert await Definitions(client).owned() == sorted(ALL)
+        await _install(Definitions(limited(client, 0)))
+
+
+async def _install(work: Definitions) -> None:
+    for one in our_definitions():
+        await work.carry_out(*await work.decide(one, INTENT))
+        await work.established(one.name)
+
+
+async def test_migration_interrupted_at_every_step_continues(console: Console, tmp_path: Path) -> None:
+    old = write(tmp_path / "old.yaml", [definition(THING, version("v1alpha1"))])
+    wanted = Definition(definition(THING, version("v1")))
+    assert await asyncio.to_thread(lambda: console.crds("install", "--file", old).code) == 0
+    names = [f"t{number}" for number in range(6)]
+    things = [
+        {"apiVersion": "example.dev/v1alpha1", "kind": "Thing", "metadata": {"name": name, "namespace": "default"}}
+        for name in names
+    ]
+    await asyncio.to_thread(console.apply, *things)
+    accepted = Intent(accept_breaking=True)
+    async with connect(console.config) as client:
+        runs = 0
+        while True:
+            # One more write each time: every step is the one that is interrupted, once.
+            work = Definitions(limited(client, runs))
+            decision, live = await work.decide(wanted, accepted)
+            if decision.action == "nothing":
+                break
+            try:
+                await work.carry_out(decision, live)
+            except* Interrupted:
+                assert await _readable(client) == len(names), "objects can be read at every moment"
+            runs += 1
+            assert runs < 60
+        done = await client.get(CRD, Key("", str(THING)))
+    assert done["status"]["storedVersions"] == ["v1"]
+    assert [one["name"] for one in done["spec"]["versions"]] == ["v1"]
+    assert runs > len(names)
+    assert await asyncio.to_thread(console.count, THING) == len(names)
+
+
+async def _readable(client: Client) -> int:
+    current = Definition(await client.get(CRD, Key("", str(THING))))
+    return len(await Definitions(client).objects(current))
+
+
+async def test_migration_begins_where_it_stopped(console: Console, tmp_path: Path) -> None:
+    old = write(tmp_path / "old.yaml", [definition(THING, version("v1alpha1"))])
+    await asyncio.to_thread(console.crds, "install", "--file", old)
+    things = [
+        {"apiVersion": "example.dev/v1alpha1", "kind": "Thing", "metadata": {"name": f"t{n}", "namespace": "default"}}
+        for n in range(6)
+    ]
+    await asyncio.to_thread(console.apply, *things)
+    wanted, accepted = Definition(definition(THING, version("v1"))), Intent(accept_breaking=True)
+    said: list[str] = []
+    async with connect(console.config) as client:
+        # The bridge, two objects, progress, two objects: the second page is done and not noted.
+        with pytest.RaisesGroup(Interrupted, allow_unwrapped=True):
+            work = Definitions(limited(client, 6), page=2)
+            await work.carry_out(*await work.decide(wanted, accepted))
+        written: list[None] = []
+        work = Definitions(client.fenced(lambda: written.append(None)), say=said.append, page=2)
+        await work.carry_out(*await work.decide(wanted, accepted))
+    assert said == [f"things.example.dev: {done} of 6 objects are stored as v1" for done in (4, 6)]
+    assert len(written) == 4 + 6, "four objects; bridge, progress three times, stored versions, the definition"
+
+
+def test_api_server_restarts_while_we_wait(console: Console) -> None:
+    plane = console.plane
+    plane.kill("kube-apiserver")
+    with ThreadPoolExecutor(1) as aside:
+        running = aside.submit(console.crds, "install", seconds=120)
+        plane.start_api()
+        ran = running.result(150)
+    assert (ran.code, ran.out.count("created")) == (0, len(ALL)), ran
+
+
+def test_stuck_terminating_is_said_and_waited_for(console: Console) -> None:
+    console.crds("install")
+    stuck = pool("stuck")
+    stuck["metadata"]["finalizers"] = ["example.dev/hold"]
+    console.apply(stuck)
+    gone = console.crds("uninstall", V1, "--cascade", seconds=3)
+    assert gone.code == 1
+    assert f"{V1} is still there after 3 s: it is being deleted" in gone.err
+    assert "customresourcecleanup.apiextensions.k8s.io" in gone.err
+    waiting = console.crds("install", seconds=3)
+    assert (waiting.code, "waiting for it to go" in waiting.out) == (1, True)
+    assert "being deleted" in console.crds("status").out
+    console.patch("stuck", {"metadata": {"finalizers": None}}, kind=POOL)
+    again = console.crds("install", seconds=150)  # the API server looks at what it waits for once in a while
+    assert (again.code, again.out.count("created")) == (0, 1), again
+
+
+def test_conversion_webhook_that_is_down(console: Console, tmp_path: Path) -> None:
+    old = definition(THING, version("v1alpha1"), version("v1", storage=False))
+    console.crds("install", "--file", write(tmp_path / "old.yaml", [old]))
+    thing = {"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "default"}}
+    console.apply(thing)
+    hook = {"clientConfig": {"url": "https://127.0.0.1:1/convert"}, "conversionReviewVersions": ["v1"]}
+    moved = definition(
+        THING,
+        version("v1alpha1", storage=False),
+        version("v1"),
+        conversion={"strategy": "Webhook", "webhook": hook},
+    )
+    file = write(tmp_path / "moved.yaml", [moved])
+    assert console.crds("upgrade", "--file", file, "--accept-breaking").code == 0
+    status = console.crds("status", "--file", file)
+    assert "its objects cannot be listed" in status.out
+    assert "conversion webhook for example.dev/v1alpha1, Kind=Thing failed" in status.out
+    refused = console.crds("uninstall")
+    assert refused.code == 1
+    assert "its objects cannot be listed" in refused.out
+    final = write(tmp_path / "final.yaml", [definition(THING, version("v1"), conversion=moved["spec"]["conversion"])])
+    migrated = console.crds("upgrade", "--file", final, "--accept-breaking", seconds=5)
+    assert migrated.code == 1
+    assert "conversion webhook" in migrated.err
+    assert console.get(str(THING))["status"]["storedVersions"] == ["v1alpha1", "v1"], "nothing was forgotten"
+    plain = write(tmp_path / "plain.yaml", [definition(THING, version("v1"))])
+    assert console.crds("upgrade", "--file", plain, "--accept-breaking").code == 0
+    assert console.get(str(THING))["status"]["storedVersions"] == ["v1"]
+
+
+def test_missing_rights_are_named(console: Console) -> None:
+    visitor = Console(console.plane, console.plane.kubeconfig("visitor"))
+    nothing = visitor.crds("install")
+    assert nothing.code == 1
+    assert 'User "visitor" cannot get resource "customresourcedefinitions"' in nothing.err
+    rules = [{"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get"]}]
+    _grant(console, rules)
+
+    def reads() -> None:
+        ran = visitor.crds("install")
+        assert ran.code == 1
+        assert 'User "visitor" cannot patch resource "customresourcedefinitions"' in ran.err, ran
+
+    _eventually(reads)
+    rules[0]["verbs"] = ["get", "list", "patch", "create"]
+    _grant(console, rules)
+
+    def writes() -> None:
+        assert visitor.crds("install").code == 0
+
+    _eventually(writes)
+    looked = visitor.crds("status")
+    assert 'User "visitor" cannot list resource "inferencepools"' in looked.out
+    assert "deployments.apps cannot be listed" in looked.out
+    refused = visitor.crds("uninstall")
+    assert (refused.code, "cannot be listed" in refused.out) == (1, True), (
+        "who may not look cannot tell that it is free"
+    )
+    assert sorted(ALL) == console.there()
+
+
+def _grant(console: Console, rules: list[Object]) -> None:
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "visits"}}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "visits"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "visits"},
+        "subjects": [{"kind": "User", "name": "visitor", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    console.apply(role | {"rules": rules}, binding)
+
+
+def _eventually(attempt: Any) -> None:
+    async def asked() -> None:
+        await asyncio.to_thread(attempt)
+
+    asyncio.run(eventually(asked))
+
+
+def test_large_definitions(console: Console, tmp_path: Path) -> None:
+    """Server-side apply keeps no copy in an annotation, so only etcd's own limit is one."""
+
+    def large(size: int) -> Object:
+        fields = {f"field{n}": {"type": "string", "description": "x" * (size // 10)} for n in range(10)}
+        return definition(THING, version("v1", spec={"type": "object", "properties": fields}))
+
+    fits = write(tmp_path / "fits.yaml", [large(1_450_000)])
+    ran = console.crds("install", "--file", fits)
+    assert ran.code == 0, ran.err
+    assert console.crds("upgrade", "--file", fits).out.startswith("unchanged")
+    too_much = write(tmp_path / "much.yaml", [large(2_200_000)])
+    ran = console.crds("upgrade", "--file", too_much)
+    assert ran.code == 1
+    assert "the API server does not take it" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the-same", "another"])
+async def test_created_by_another_between_look_and_write(console: Console, same: bool) -> None:
+    (ours,) = (one for one in our_definitions() if one.name == V1)
+    theirs = ours.document if same else {k: v for k, v in release("v1.2.1")[V1].items() if k != "status"}
+    async with connect(console.config) as client:
+        work = Definitions(client)
+        decision, live = await work.decide(ours, INTENT)
+        await client.patch(CRD, Key("", V1), theirs, how="apply", parameters={"fieldManager": "helm"})
+        with pytest.raises(Unavailable, match=r"was created by (another|helm) just now"):
+            await work.carry_out(decision, live)
+        there = await client.get(CRD, Key("", V1))
+    assert STAMP not in there["metadata"].get("annotations", {})
+    assert MANAGER not in {entry["manager"] for entry in there["metadata"]["managedFields"]}
+
+
+async def test_picker_serves_through_the_loss_of_a_definition(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests flow while the definition is deleted and comes back; when it stays away the picker says so."""
+    plane, crds = console.plane, partial(asyncio.to_thread, console.crds)
+    follow = {"pool_name": "p", "pool_namespace": "default"}
+    async with (
+        connect(console.config) as client,
+        picker(plane, monkeypatch, pool_grace_period=120.0, **follow) as patient,
+        picker(plane, monkeypatch, pool_grace_period=0.5, **follow) as hasty,
+    ):
+        await crds("install")
+        await make_pod(client, "default", "a", address="127.0.9.1")
+        await asyncio.to_thread(console.apply, pool("p", selector={"matchLabels": {"app": "vllm"}}))
+        await until(lambda: patient.health.serving and hasty.health.serving)
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{patient.listener.port}")
+        async with channel, watched(partial(_pick, channel)):
+            assert (await crds("uninstall", "--cascade")).code == 0
+            await until(lambda: not hasty.health.serving)
+            await make_pod(client, "default", "b", address="127.0.9.2")
+            await until(lambda: targets(patient) == ["127.0.9.1:8000", "127.0.9.2:8000"])
+            assert patient.health.serving
+            assert (await crds("install")).code == 0
+            again = pool("p", selector={"matchLabels": {"app": "vllm"}}, targetPorts=[{"number": 9000}])
+            await asyncio.to_thread(console.apply, again)
+            await until(lambda: targets(patient) == ["127.0.9.1:9000", "127.0.9.2:9000"], seconds=60)
+            await until(lambda: hasty.health.serving, seconds=60)
+        for name in ("a", "b"):
+            await client.delete(PODS, Key("default", name))
+
+
+async def _pick(channel: grpc.aio.Channel) -> None:
+    """Ask for an endpoint once; raises when none is named."""
+    call = rpc.ExternalProcessorStub(channel).Process()
+    await call.write(headers(end=True))
+    reply = await call.read()
+    assert "x-gateway-destination-endpoint" in str(reply.dynamic_metadata), reply
+    await call.done_writing()
+
+
+async def test_names_that_another_definition_has(console: Console, tmp_path: Path) -> None:
+    """A definition whose kind another one of the group has is never served, and the server's reason is told."""
+    other = definition(Kind("example.dev", "v1", "Thing", "others"), version("v1"))
+    await asyncio.to_thread(console.apply, other)
+    file = write(tmp_path / "thing.yaml", [definition(THING, version("v1"))])
+    ran = await asyncio.to_thread(lambda: console.crds("install", "--file", file, seconds=3))
+    assert ran.code == 1
+    assert "NamesAccepted is False" in ran.err

@@ -15,7 +15,10 @@ from tests.cluster.widgets import eventually
 
 from pointsman import cli
 from pointsman.api.inference import ALPHA_POOL, OBJECTIVES, POOL, POOL_IMPORT, REWRITES
+from pointsman.crds import Definition
 from pointsman.kube import Client, Key, Kind, Object, connect
+from pointsman.kube.conditions import truth_of
+from pointsman.kube.errors import ApiError
 from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 
 T = TypeVar("T")
@@ -89,16 +92,29 @@ class Console:
         return len(json.loads(self._ask(lambda client: client.request("GET", kind.path())))["items"])
 
     def clear(self) -> None:
-        """Delete every definition that a test left, and wait until they are gone."""
-        self.delete(CRD, *self.there())
+        """Delete every definition that a test left, and wait until they are gone.
 
-        async def asked(client: Client) -> None:
+        An API server that is told to delete a definition before it has filled its cache of the kind takes minutes over
+        it, so the caches are asked first.
+        """
+
+        async def ready(client: Client) -> None:
+            for item in json.loads(await client.request("GET", CRD.path()))["items"]:
+                if truth_of(item, "Established") == "True" and "deletionTimestamp" not in item["metadata"]:
+                    path = Definition(item).kind.path()
+                    cached = partial(client.request, "GET", path, parameters={"resourceVersion": "0"})
+                    with contextlib.suppress(ApiError):  # its webhook may be down
+                        await eventually(cached, within=5)
+
+        async def gone(client: Client) -> None:
             async def empty() -> None:
                 assert json.loads(await client.request("GET", CRD.path()))["items"] == []
 
             await eventually(empty, within=DEFINITION_PATIENCE)
 
-        self._ask(asked)
+        self._ask(ready)
+        self.delete(CRD, *self.there())
+        self._ask(gone)
 
     def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
         async def asked() -> T:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,13 +15,16 @@ import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 from tests.bystander import watched
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.definitions import ALL, ALPHA, V1, Console, definition, pool, version, write
+from tests.cluster.definitions import ALL, ALPHA, V1, Console, definition, deployment, pool, version, write
+from tests.cluster.operators import account_config, operating
+from tests.cluster.packages import ROOT
 from tests.cluster.test_epp_discovery import make_pod, picker, targets, until
 from tests.cluster.widgets import eventually
 from tests.releases import release
 from tests.wire.test_grpcio import headers
 
 from pointsman.api.inference import POOL
+from pointsman.core.documents import read_yaml
 from pointsman.core.errors import Unavailable
 from pointsman.crds import Definition, Intent, our_definitions
 from pointsman.crds.marks import MANAGER, STAMP
@@ -31,6 +35,7 @@ from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 from pointsman.kube.kinds import Key
 from pointsman.operator.crds import COMPATIBLE, OWNED, OWNERSHIP, InferenceDefinitions
 from pointsman.operator.definitions import Definitions
+from pointsman.operator.kinds import DEPLOYMENT
 
 THING = Kind("example.dev", "v1", "Thing", "things")
 INTENT = Intent()
@@ -137,6 +142,39 @@ async def test_operator_leaves_a_foreign_definition_alone_and_says_so(console: C
                 assert any(e["reason"] == "ForeignOwner" and "belongs to OLM" in e["message"] for e in events), events
 
             await eventually(told, within=60)
+
+
+async def test_operator_with_the_rights_in_config(console: Console, tmp_path: Path) -> None:
+    """With config/inference-crds alone a process owns the definitions, and says that Istio is too old for them."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (tmp_path / "config" / "mine").mkdir()
+    overlay = {"resources": ["../default"], "components": ["../inference-crds"]}
+    (tmp_path / "config" / "mine" / "kustomization.yaml").write_text(json.dumps(overlay))
+    built = await asyncio.to_thread(console.plane.kubectl, "kustomize", str(tmp_path / "config" / "mine"))
+    assert "- --own-inference-crds\n" in built
+    named = {"name": "pointsman-operator", "namespace": "pointsman-system"}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named}
+    rights = [read_yaml(ROOT / "config" / "inference-crds" / name) for name in ("role.yaml", "role_binding.yaml")]
+    place = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "pointsman-system"}}
+    istio = deployment("istiod", "istio/pilot:1.27.3")
+    await asyncio.to_thread(console.apply, place, account, *rights, istio)
+    config = await asyncio.to_thread(
+        lambda: account_config(
+            console.plane, tmp_path / "account", namespace="pointsman-system", account="pointsman-operator"
+        )
+    )
+    with operating(console.plane, tmp_path / "log", "--own-inference-crds", config=config):
+        async with connect(console.config) as client:
+
+            async def told() -> None:
+                live = await client.get(CRD, Key("", V1))
+                (found,) = (one for one in live["status"]["conditions"] if one["type"] == COMPATIBLE)
+                assert (found["status"], found["reason"]) == ("False", "ReaderTooOld")
+                assert "Istio 1.27.3 reads only inference.networking.x-k8s.io/v1alpha2" in found["message"]
+
+            await eventually(told, within=60)
+            await served(client, [name for name in ALL if name != V1])
+    await asyncio.to_thread(console.delete, DEPLOYMENT, "istiod")
 
 
 async def test_writer_beside_us_is_named_and_not_fought_for_ever(console: Console) -> None:

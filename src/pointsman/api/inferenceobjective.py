@@ -39,15 +39,13 @@ class InferenceObjective(Block):
     status: InferenceObjectiveStatus | None = Field(default=None, description="What was found.")
 
 
-class LegacyObjectiveSpec(Block):
+class LegacyObjectiveSpec(InferenceObjectiveSpec):
     """How important requests are, in which pool (older group)."""
 
-    pool_ref: PoolReference = Field(description="The pool whose picker honours the objective.")
     priority: LegacyPriority | None = Field(default=None, description=_IMPORTANCE)
 
 
-class LegacyObjective(Block):
+class LegacyObjective(InferenceObjective):
     """How important the requests are that name this object in their objective header (older group)."""
 
     spec: LegacyObjectiveSpec | None = Field(default=None, description="How important, in which pool.")
-    status: InferenceObjectiveStatus | None = Field(default=None, description="What was found.")

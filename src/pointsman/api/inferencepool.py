@@ -147,13 +147,10 @@ class AlphaPoolSpec(Block):
     extension_ref: ExtensionRef = Field(description="Who chooses an endpoint for each request.")
 
 
-class AlphaParentReference(Block):
+class AlphaParentReference(ParentReference):
     """A Gateway that sends requests to the pool (v1alpha2)."""
 
     group: Group = Field(default="gateway.networking.k8s.io", description="API group of the parent.")
-    kind: KindName = Field(default="Gateway", description="Kind of the parent.")
-    name: ObjectName = Field(description="Name of the parent.")
-    namespace: NamespaceName | None = Field(default=None, description="Namespace of the parent; else the pool's.")
 
 
 class AlphaParentStatus(Block):

@@ -242,10 +242,11 @@ async def _converge(
             decision, live = await work.decide(one, intent)
         if decision.action in allowed:
             _list(decision.changes)
-            await work.carry_out(decision, live)
+            live = await work.carry_out(decision, live)
         if decision.action in {*allowed, "nothing"}:
             _say(f"{_DONE[decision.action]:9} {one.name} {one.release}")
-            waiting.append(one.name)
+            if live is None or truth_of(live, "Established") != "True":
+                waiting.append(one.name)
             continue
         _list(decision.breaking)
         more = "; `pointsman crds upgrade` does it" if decision.action == "update" else ""

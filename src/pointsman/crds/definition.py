@@ -4,7 +4,7 @@
 server is one by definition.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,9 +13,6 @@ from pointsman.api.inference import inference_definitions
 from pointsman.core.errors import UserError
 from pointsman.crds.releases import release_of
 from pointsman.kube.kinds import Kind, Object
-
-DEEPEST = 200
-"""How deep a definition may nest: published ones need 30, and what is deeper could only exhaust the reader."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,6 @@ def _read(document: Object, *, source: str) -> Definition:
         if not isinstance(metadata.get(field) or {}, dict):
             raise UserError(f"{where}: metadata.{field} is no mapping: write name: value")
     _check_versions(spec.get("versions"), where=where)
-    if _too_deep(spec):
-        raise UserError(f"{where}: spec nests deeper than {DEEPEST}: no API server takes that, make it flatter")
     # What else stands in a file (a status of nothing, dates) is of the cluster that it came from.
     kept = {key: value for key, value in metadata.items() if key in {"name", "labels", "annotations"} and value}
     return Definition({"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": kept, "spec": spec})
@@ -122,20 +117,3 @@ def _check_versions(versions: Any, *, where: str) -> None:
         schema = version.get("schema", {})
         if not isinstance(schema, dict) or not isinstance(schema.get("openAPIV3Schema", {}), dict):
             raise UserError(f"{where}: schema of version {version['name']} is no mapping: write openAPIV3Schema in it")
-
-
-def _too_deep(value: Any) -> bool:
-    """Tell whether a value nests too deep, without recursion: that is what it protects."""
-    level: list[Any] = [value]
-    for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        yield from value.values()
-    elif isinstance(value, list):
-        yield from value

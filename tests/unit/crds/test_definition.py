@@ -9,13 +9,6 @@ from pointsman.core.errors import UserError
 from pointsman.crds import our_definitions, read_definitions
 
 
-def deep(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(levels):
-        schema = {"type": "object", "properties": {"a": schema}}
-    return schema
-
-
 def changed(**change: Any) -> dict[str, Any]:
     document = definition().document
     return {**document, **change}
@@ -41,7 +34,6 @@ def spec(**change: Any) -> dict[str, Any]:
         pytest.param([spec(versions=[version() | {"schema": 1}])], "schema of version v1", id="no-schema"),
         pytest.param([changed(metadata={"name": "x", "annotations": ["x"]})], "annotations is no mapping", id="marks"),
         pytest.param([definition().document] * 2, "stands there twice", id="twice"),
-        pytest.param([spec(versions=[version(spec=deep(900))])], "nests deeper than 200", id="deep"),
     ],
 )
 def test_mistakes(documents: list[Any], says: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
+from tests.cluster.packages import ROOT
 from tests.cluster.widgets import eventually
 
 from pointsman import cli
@@ -25,6 +26,8 @@ T = TypeVar("T")
 
 ALL = [str(kind) for kind in (POOL, ALPHA_POOL, POOL_IMPORT, *OBJECTIVES, *REWRITES)]
 V1, ALPHA = str(POOL), str(ALPHA_POOL)
+# Most tests need one definition, and an API server takes its time over each.
+ONE = ("--file", str(ROOT / "config" / "crd" / "inference" / "inference.networking.k8s.io_inferencepools.yaml"))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.definitions import ALL, ALPHA, V1, Console, definition, deployment, pool, version, write
+from tests.cluster.definitions import ALL, ALPHA, ONE, V1, Console, definition, deployment, pool, version, write
 from tests.releases import release
 
 from pointsman.api.inference import BUNDLE_VERSION, GROUP, POOL
@@ -110,7 +110,7 @@ def test_from_install_to_uninstall(console: Console, tmp_path: Path) -> None:
 
 
 def test_no_downgrade(console: Console, tmp_path: Path) -> None:
-    console.crds("install")
+    console.crds("install", *ONE)
     before = console.get(V1)
     back = console.crds("upgrade", "--accept-breaking", "--file", older("v1.4.0", tmp_path))
     assert back.code == 1
@@ -119,19 +119,19 @@ def test_no_downgrade(console: Console, tmp_path: Path) -> None:
     newer = console.crds("upgrade", "--file", older("v1.6.0", tmp_path))
     assert newer.code == 0, newer
     assert "endpointPickerRef may now be left out" in newer.out
-    refused = console.crds("upgrade")
+    refused = console.crds("upgrade", *ONE)
     assert (refused.code, "v1.6.0 is there and v1.5.0 is older" in refused.out) == (1, True)
 
 
 def test_drift_is_put_right(console: Console) -> None:
-    console.crds("install")
+    console.crds("install", *ONE)
     live = console.get(V1)
     changed = json.loads(json.dumps(live))
     schema = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     schema["targetPorts"]["maxItems"] = 99
     console.plane.kubectl("replace", "-f", "-", text=json.dumps(changed))
-    assert "drifted" in console.crds("status").out
-    fixed = console.crds("install")
+    assert "drifted" in console.crds("status", *ONE).out
+    fixed = console.crds("install", *ONE)
     assert (fixed.code, "put right" in fixed.out) == (0, True)
     assert console.get(V1)["spec"] == live["spec"]
 
@@ -158,11 +158,11 @@ def test_adoption(console: Console, marks: Object, name: str) -> None:
     console.apply(pool("kept"))
     before = console.get(V1)
 
-    left = console.crds("install")
+    left = console.crds("install", *ONE)
     assert left.code == 0
     assert f"left      {V1}: belongs to {name}: left alone; `pointsman crds adopt {V1}` takes it over" in left.out
     assert console.get(V1)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    assert console.crds("upgrade").code == 0
+    assert console.crds("upgrade", *ONE).code == 0
     assert console.get(V1)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     refused = console.crds("uninstall", V1)
     assert (refused.code, f"belongs to {name}" in refused.err) == (2, True)
@@ -185,7 +185,7 @@ def test_adoption_of_a_name_that_we_do_not_have(console: Console) -> None:
 
 
 def test_uninstall_is_refused_to_consumers(console: Console) -> None:
-    console.crds("install")
+    console.crds("install", *ONE)
     route = {
         "apiVersion": HTTP_ROUTE.api_version,
         "kind": "HTTPRoute",
@@ -215,17 +215,17 @@ def test_check_judges_files_without_touching_anything(console: Console, tmp_path
     assert "BREAKING v1: spec.targetPorts.x-kubernetes-validations" in ran.out
     assert console.crds("check", older("v1.0.2", tmp_path)).code == 0
     assert console.get(V1) == before
-    blocked = console.crds("upgrade")
+    blocked = console.crds("upgrade", *ONE)
     assert (blocked.code, "1 breaking change against v1.0.2" in blocked.out) == (1, True)
     assert console.get(V1) == before
-    assert console.crds("upgrade", "--accept-breaking").code == 0
+    assert console.crds("upgrade", *ONE, "--accept-breaking").code == 0
 
 
 def test_two_installations_do_not_take_from_each_other(console: Console) -> None:
-    console.crds("install", "--owner", "team-a")
+    console.crds("install", *ONE, "--owner", "team-a")
     before = console.versions()
     for command in ("install", "upgrade"):
-        ran = console.crds(command, "--owner", "team-b")
+        ran = console.crds(command, *ONE, "--owner", "team-b")
         assert "belongs to pointsman as team-a" in ran.out
     assert console.crds("uninstall", "--owner", "team-b").out == "nothing of ours is there\n"
     assert before == console.versions()

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from pointsman.core.documents import read_documents
+from pointsman.bundle.reader import read_documents
 from pointsman.core.errors import UserError
 from pointsman.core.values import nearest
 from pointsman.crds import Change, Definition, Intent, compare, our_definitions, read_definitions
@@ -177,9 +177,9 @@ def check(file: Path, *, against: Path | None = None, where: Where | None = None
         Which cluster.
 
     """
-    wanted = read_definitions(read_documents(file), source=str(file))
+    wanted = _read(file)
     if against is not None:
-        before = {one.name: one for one in read_definitions(read_documents(against), source=str(against))}
+        before = {one.name: one for one in _read(against)}
         return max(_judge(one, before.get(one.name)) for one in wanted)
 
     async def work(definitions: Definitions) -> int:
@@ -214,7 +214,16 @@ def _intent(
 
 
 def _wanted(file: Path | None) -> tuple[Definition, ...]:
-    return our_definitions() if file is None else read_definitions(read_documents(file), source=str(file))
+    return our_definitions() if file is None else _read(file)
+
+
+def _read(file: Path) -> tuple[Definition, ...]:
+    """Return the definitions in a file, read as every manifest is."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    return read_definitions(read_documents(text, name=str(file)), source=str(file))
 
 
 def _chosen(wanted: Iterable[Definition], names: Sequence[str]) -> tuple[Definition, ...]:

@@ -5,7 +5,6 @@ libyaml calls itself for each level (at some ten thousand the process would be g
 anywhere. So depth, digits and what is meant by references are bounded.
 """
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ except ImportError:  # pragma: no cover - PyYAML without libyaml
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 from pointsman.core.errors import UserError
-
-_MARK = re.compile(rb"^---(?=\s|$)", re.MULTILINE)  # at the begin of a line it stands in no text: that is indented
 
 _DEEPEST = 200
 _MOST_DIGITS = 40
@@ -57,19 +54,6 @@ def read_yaml(path: Path) -> Any:
         return parse_yaml(path.read_bytes(), name=str(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def read_documents(path: Path) -> list[Any]:
-    """Return all documents in the file, which `---` lines part; raises UserError as `read_yaml` does."""
-    try:
-        parts = _MARK.split(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    return [
-        parse_yaml(part, name=str(path) if len(parts) == 1 else f"{path} (document {number})")
-        for number, part in enumerate(parts)
-        if part.strip()
-    ]
 
 
 def to_yaml(document: Any) -> str:

@@ -63,7 +63,7 @@ def test_many_safe_changes_are_counted_and_every_breaking_one_is_shown(
         pytest.param(["check", "{folder}/missing.yaml"], "cannot be read", id="no-file"),
         pytest.param(["check", "{folder}/service.yaml"], "no CustomResourceDefinition in it", id="no-definition"),
         pytest.param(["check", "{folder}/broken.yaml"], "not valid YAML", id="no-yaml"),
-        pytest.param(["check", "{folder}/deep.yaml"], "more than 200 levels deep", id="deep"),
+        pytest.param(["check", "{folder}/deep.yaml"], "deeper than 200 levels", id="deep"),
         pytest.param(["install", "--timeout", "0"], "--timeout 0 is no time to wait", id="no-time"),
         pytest.param(["upgrade", "--rollback", "--file", "x"], "exclude each other", id="two-ways"),
         pytest.param(["adopt", "things.example.dev"], "is no definition that we have", id="unknown-name"),

@@ -2,11 +2,10 @@
 
 import itertools
 import time
-from pathlib import Path
 
 import pytest
 
-from pointsman.core.documents import parse_yaml, read_documents, to_yaml
+from pointsman.core.documents import parse_yaml, to_yaml
 from pointsman.core.errors import UserError
 
 
@@ -61,14 +60,3 @@ def test_documents_that_mean_harm_are_refused_at_once(text: str, complaint: str)
 
 def test_references_are_fine() -> None:
     assert parse_yaml("a: &a [1]\nb: *a", name="file") == {"a": [1], "b": [1]}
-
-
-def test_all_documents_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "many.yaml"
-    path.write_text("# a comment\n---\na: |\n  text\n  --- not a mark\n--- {b: 1}\n---\n\n---x: 1\n")
-    assert read_documents(path) == [None, {"a": "text\n--- not a mark\n"}, {"b": 1}, {"---x": 1}]
-    path.write_text("a: 1\n---\nb: [\n")
-    with pytest.raises(UserError, match=r"many\.yaml \(document 1\):3:1: not valid YAML"):
-        read_documents(path)
-    with pytest.raises(UserError, match="cannot be read"):
-        read_documents(tmp_path / "none.yaml")

@@ -100,14 +100,14 @@ async def test_pools_pods_and_definitions_come_and_go(
     async with picker(plane, monkeypatch, pool_name="p", pool_namespace=namespace) as made:
         await until(lambda: made.health.obstacles == ("it knows no pool",))
         async with serving(client, POOL), serving(client, OBJECTIVE):
-            await make_pod(client, namespace, "a", address="10.1.0.1")
+            await make_pod(client, namespace, "a", address="127.1.0.1")
             await client.create(POOL, pool(namespace))
-            await until(lambda: targets(made) == ["10.1.0.1:8000"])
+            await until(lambda: targets(made) == ["127.1.0.1:8000"])
             assert made.health.serving
-            await make_pod(client, namespace, "b", address="10.1.0.2")
-            await until(lambda: targets(made) == ["10.1.0.1:8000", "10.1.0.2:8000"])
-            await set_ready(client, namespace, "a", address="10.1.0.1", ready="False")
-            await until(lambda: targets(made) == ["10.1.0.2:8000"])
+            await make_pod(client, namespace, "b", address="127.1.0.2")
+            await until(lambda: targets(made) == ["127.1.0.1:8000", "127.1.0.2:8000"])
+            await set_ready(client, namespace, "a", address="127.1.0.1", ready="False")
+            await until(lambda: targets(made) == ["127.1.0.2:8000"])
             priority = {"poolRef": {"name": "p"}, "priority": 7}
             await client.create(OBJECTIVE, custom(OBJECTIVE, namespace, "high", priority))
             await until(lambda: made.objectives.priority("high") == 7)
@@ -122,8 +122,8 @@ async def test_a_selector_needs_no_definition(
     flags = {"endpoint_selector": "app in (vllm)", "endpoint_target_ports": "8000,8001", "pool_namespace": namespace}
     async with picker(plane, monkeypatch, **flags) as made:
         await until(lambda: made.health.serving)
-        await make_pod(client, namespace, "a", address="10.1.0.1")
-        await until(lambda: targets(made) == ["10.1.0.1:8000", "10.1.0.1:8001"])
+        await make_pod(client, namespace, "a", address="127.1.0.1")
+        await until(lambda: targets(made) == ["127.1.0.1:8000", "127.1.0.1:8001"])
 
 
 async def test_one_of_two_replicas_is_ready_and_the_other_follows(
@@ -136,8 +136,8 @@ async def test_one_of_two_replicas_is_ready_and_the_other_follows(
         await until(lambda: first.health.serving)
         monkeypatch.setenv("POD_NAME", "second")
         async with picker(plane, monkeypatch, **flags) as second:
-            await make_pod(client, namespace, "a", address="10.1.0.1")
-            await until(lambda: targets(first) == targets(second) == ["10.1.0.1:8000"])
+            await make_pod(client, namespace, "a", address="127.1.0.1")
+            await until(lambda: targets(first) == targets(second) == ["127.1.0.1:8000"])
             assert second.health.obstacles == ("another replica leads",)
             first.stop()
             await until(lambda: second.health.serving)

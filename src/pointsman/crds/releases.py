@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pointsman.api.inference import BUNDLE_VERSION, ROUTER_VERSION
+from pointsman.core.versions import find_version
 
 Order = Literal["older", "same", "newer", "unknown"]
-_SHAPE = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?:-([0-9A-Za-z.-]{1,64}))?(?:\+.{0,64})?")
+_MINOR = re.compile(r"v?(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 
 def release_of(annotations: Mapping[str, str]) -> str:
@@ -23,7 +24,7 @@ def order(ours: str, theirs: str) -> Order:
     """Tell how our release stands to theirs."""
     if ours and ours == theirs:
         return "same"
-    mine, other = _parts(ours), _parts(theirs)
+    mine, other = find_version(ours), find_version(theirs)
     if mine is None or other is None:
         return "unknown"
     return "same" if mine == other else "newer" if mine > other else "older"
@@ -31,15 +32,5 @@ def order(ours: str, theirs: str) -> Order:
 
 def minor(version: str) -> tuple[int, int] | None:
     """Return major and minor of a version in a tag such as `1.27.3-distroless`; None when it has none."""
-    found = _SHAPE.match(version)
+    found = _MINOR.match(version)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def _parts(version: str) -> tuple[object, ...] | None:
-    found = _SHAPE.fullmatch(version)
-    if found is None:
-        return None
-    numbers = tuple(int(part or 0) for part in found.groups()[:3])
-    # A release candidate comes before its release; numbers in its name count as numbers, and come before words.
-    words = tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in (found[4] or "").split("."))
-    return (*numbers, not found[4], words if found[4] else ())

@@ -10,8 +10,8 @@ import argparse
 import json
 
 from bench.decide import micros
-from pointsman.epp.ahead import Ahead
-from pointsman.epp.prompts import hash_chain
+from pointsman.epp.body.ahead import Ahead
+from pointsman.epp.body.prompts import hash_chain
 
 CHUNK = 16_384
 BLOCK_TOKENS, MAX_BLOCKS = 64, 2048

@@ -15,14 +15,14 @@ import sys
 import time
 from collections.abc import Callable
 
-from pointsman.epp.build import Builder
-from pointsman.epp.defaults import load
-from pointsman.epp.director import Director, Options
-from pointsman.epp.endpoint import Endpoint
-from pointsman.epp.pool import Pool
-from pointsman.epp.records import Records
-from pointsman.epp.request import Prompt, Request
-from pointsman.epp.view import EndpointMetrics
+from pointsman.epp.config.build import Builder
+from pointsman.epp.config.defaults import load
+from pointsman.epp.pool.endpoint import Endpoint
+from pointsman.epp.pool.pool import Pool
+from pointsman.epp.pool.view import EndpointMetrics
+from pointsman.epp.request.request import Prompt, Request
+from pointsman.epp.schedule.director import Director, Options
+from pointsman.epp.schedule.records import Records
 
 BODY = json.dumps({"model": "m", "prompt": "x" * 900, "max_tokens": 100, "temperature": 0}).encode()
 BLOCKS = 4

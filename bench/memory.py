@@ -13,8 +13,8 @@ import random
 from pathlib import Path
 
 from bench.decide import make_director
-from pointsman.epp.prompts import hash_chain
-from pointsman.epp.request import Prompt, Request
+from pointsman.epp.body.prompts import hash_chain
+from pointsman.epp.request.request import Prompt, Request
 
 _SUFFIX = b"The points are set before the train arrives. " * 364
 

@@ -19,11 +19,12 @@ from typing import cast
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from pointsman.epp.endpoint import Endpoint
-from pointsman.epp.pool import Pool
+from pointsman.epp.pool.endpoint import Endpoint
+from pointsman.epp.pool.polls import Polls
+from pointsman.epp.pool.pool import Pool
+from pointsman.epp.pool.view import NEVER_SCRAPED
 from pointsman.epp.sources.dialects import DIALECTS, Reader
-from pointsman.epp.sources.scrape import Metrics, Scraper, Tally, Terms
-from pointsman.epp.view import NEVER_SCRAPED
+from pointsman.epp.sources.scrape import Metrics, Scraper, Terms
 
 PAGE_BYTES = 22_800  # the Go simulator's own page, and about that of real vLLM
 
@@ -74,7 +75,7 @@ def _serve(count: int, page: bytes, tell: "multiprocessing.connection.Connection
 
 async def _measure(ports: list[int], *, seconds: float, interval: float) -> tuple[float, float]:
     """Return the share of a core and the pages per second."""
-    tally, pool = Tally(), Pool()
+    tally, pool = Polls(), Pool()
     scraper = Scraper(Metrics(tally=tally), terms=Terms(interval=interval), tally=tally, clock=time.monotonic)
     pool.watch(scraper.follow)
     pool.replace([Endpoint(name=str(port), address="127.0.0.1", port=port) for port in ports])

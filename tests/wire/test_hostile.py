@@ -17,7 +17,7 @@ from tests.unit.wire.peers import data_frame, split
 
 from pointsman.core.budget import Budget
 from pointsman.core.tls import load_self_signed, server_context
-from pointsman.epp.health import Health
+from pointsman.epp.extproc.health import Health
 from pointsman.wire.connection import STREAM_BYTES
 from pointsman.wire.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
 from pointsman.wire.grpc import Router

@@ -37,9 +37,9 @@ def check(file: Path, *, allow_experimental_plugins: bool = False) -> int:
     Warnings go to stderr. Exits with 2 when the picker would not start with this file.
     """
     from pointsman.core.values import ConfigError
-    from pointsman.epp.build import Builder
-    from pointsman.epp.config_follow import allow_imports, read_text
-    from pointsman.epp.defaults import draft
+    from pointsman.epp.config.build import Builder
+    from pointsman.epp.config.defaults import draft
+    from pointsman.epp.config.follow import allow_imports, read_text
 
     allow_imports(file.parent)
     try:

@@ -5,10 +5,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pointsman.epp.config_follow import allow_imports, read_text
-from pointsman.epp.defaults import load
-from pointsman.epp.explain_log import read_recording
+from pointsman.epp.config.defaults import load
+from pointsman.epp.config.follow import allow_imports, read_text
 from pointsman.epp.replay import Comparison, replay
+from pointsman.epp.schedule.explain_log import read_recording
 
 
 def run(

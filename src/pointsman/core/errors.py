@@ -5,7 +5,7 @@
     │   └── PortTaken    … a port that another process holds
     └── Unavailable      a part that we need is not there (yet); retrying may help; exit 1
 
-Servers have one more branch each, beside the code that raises it: the picker's refusals in `epp.refusals` become HTTP
+Servers have one more branch each, beside the code that raises it: refusals in `epp.request.refusals` become HTTP
 answers, the wire's faults in `wire.frames` become GOAWAY or RST_STREAM.
 """
 

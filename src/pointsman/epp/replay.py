@@ -13,11 +13,11 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pointsman.epp.build import Builder
-from pointsman.epp.defaults import Plan
-from pointsman.epp.explain_log import Line
+from pointsman.epp.config.build import Builder
+from pointsman.epp.config.defaults import Plan
 from pointsman.epp.plugins.api import Picked
-from pointsman.epp.refusals import Refusal
+from pointsman.epp.request.refusals import Refusal
+from pointsman.epp.schedule.explain_log import Line
 
 
 @dataclass(frozen=True, kw_only=True)

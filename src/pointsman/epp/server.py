@@ -25,8 +25,16 @@ from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
 from pointsman.core.tls import load_folder, load_self_signed, server_context
 from pointsman.core.watch import watch_files
-from pointsman.epp.admin import (
-    Admin,
+from pointsman.epp.admin import Admin
+from pointsman.epp.body.parsers import contradiction
+from pointsman.epp.body.tokenizer import Tokenizer
+from pointsman.epp.config.build import Builder, Built
+from pointsman.epp.config.follow import ConfigFollower
+from pointsman.epp.extproc.deadlines import Deadlines
+from pointsman.epp.extproc.health import EXT_PROC, Health
+from pointsman.epp.extproc.metrics import StreamMetrics
+from pointsman.epp.extproc.stream import Exchange
+from pointsman.epp.families import (
     configuration_family,
     memory_families,
     picker_families,
@@ -34,31 +42,23 @@ from pointsman.epp.admin import (
     span_family,
     token_family,
 )
-from pointsman.epp.build import Builder, Built
-from pointsman.epp.config_follow import ConfigFollower
-from pointsman.epp.deadlines import Deadlines
-from pointsman.epp.director import Director, Options
-from pointsman.epp.endpoint import Endpoint
-from pointsman.epp.explain_log import Recorder
-from pointsman.epp.health import EXT_PROC, Health
-from pointsman.epp.metrics import Metrics
-from pointsman.epp.metrics_pool import pool_families, source_families
-from pointsman.epp.metrics_request import Bookkeeper
-from pointsman.epp.metrics_streams import StreamMetrics
-from pointsman.epp.objectives import Objectives
-from pointsman.epp.parsers import contradiction
+from pointsman.epp.metrics.picker import Metrics
+from pointsman.epp.metrics.pool import pool_families, source_families
+from pointsman.epp.metrics.request import Bookkeeper
+from pointsman.epp.metrics.tracing import Tracer, exporter_of
 from pointsman.epp.plugins.declared import FileDiscoveryParameters
-from pointsman.epp.pool import Pool
-from pointsman.epp.records import Records
-from pointsman.epp.rewrites import Rewrites
+from pointsman.epp.pool.endpoint import Endpoint
+from pointsman.epp.pool.polls import Polls
+from pointsman.epp.pool.pool import Pool
+from pointsman.epp.request.objectives import Objectives
+from pointsman.epp.request.rewrites import Rewrites
+from pointsman.epp.schedule.director import Director, Options
+from pointsman.epp.schedule.explain_log import Recorder
+from pointsman.epp.schedule.records import Records
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.file import FileSource, Listing
 from pointsman.epp.sources.planned import Sources
 from pointsman.epp.sources.pool import Cluster
-from pointsman.epp.sources.scrape import Tally
-from pointsman.epp.stream import Exchange
-from pointsman.epp.tokenizer import Tokenizer
-from pointsman.epp.tracing import Tracer, exporter_of
 from pointsman.wire.grpc import Call, Method, Push, Router
 from pointsman.wire.limits import Limits
 from pointsman.wire.listener import Listener
@@ -97,7 +97,7 @@ class Picker:
         self.pool = Pool(clock=self._clock, staleness=settings.metrics_staleness_threshold)
         self.objectives = Objectives()
         self.rewrites = Rewrites()
-        self.polls = Tally()
+        self.polls = Polls()
         tick = max(_LEAST_INTERVAL, settings.refresh_metrics_interval)
         self.sources = Sources(pool=self.pool, tally=self.polls, clock=self._clock, tick=tick)
         self.tokenizer = Tokenizer()

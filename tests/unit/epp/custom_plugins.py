@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from pointsman.epp.plugins.api import Context, Endpoints
-from pointsman.epp.request import Request
+from pointsman.epp.request.request import Request
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from pointsman.core.errors import UserError
-from pointsman.epp.build import Builder
-from pointsman.epp.defaults import load
-from pointsman.epp.director import Director, Options
-from pointsman.epp.endpoint import Endpoint
-from pointsman.epp.explain_log import Recorder, read_recording
-from pointsman.epp.pool import Pool
-from pointsman.epp.records import Records
+from pointsman.epp.config.build import Builder
+from pointsman.epp.config.defaults import load
+from pointsman.epp.pool.endpoint import Endpoint
+from pointsman.epp.pool.pool import Pool
+from pointsman.epp.pool.view import EndpointMetrics, Lora
 from pointsman.epp.replay import Comparison, replay
-from pointsman.epp.request import MediaItem, Prompt, Request
-from pointsman.epp.view import EndpointMetrics, Lora
+from pointsman.epp.request.request import MediaItem, Prompt, Request
+from pointsman.epp.schedule.director import Director, Options
+from pointsman.epp.schedule.explain_log import Recorder, read_recording
+from pointsman.epp.schedule.records import Records
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 

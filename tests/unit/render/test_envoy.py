@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.render.bootstraps import is_bootstrap
 
-from pointsman.epp.parsers import DEFAULT, PARSERS
+from pointsman.epp.body.parsers import DEFAULT, PARSERS
 from pointsman.render.addresses import Address
 from pointsman.render.envoy import bootstrap
 from pointsman.render.gateway import FailureMode, FilePool, Gateway

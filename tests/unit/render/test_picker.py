@@ -22,8 +22,8 @@ from tests.unit.render.stacks import (
 )
 
 from pointsman.cli import app
-from pointsman.epp.build import Builder, Built
-from pointsman.epp.defaults import load
+from pointsman.epp.config.build import Builder, Built
+from pointsman.epp.config.defaults import load
 from pointsman.epp.sources.kube import deployment_of
 from pointsman.render.facts import Facts
 from pointsman.render.objects import CHECKSUM, Object

@@ -6,7 +6,7 @@ import random
 from pydantic import Field
 
 from pointsman.epp.plugins.api import Context, Endpoints, Parameters
-from pointsman.epp.request import Request
+from pointsman.epp.request.request import Request
 
 
 class ProbabilisticParameters(Parameters):

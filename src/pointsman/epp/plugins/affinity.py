@@ -26,8 +26,8 @@ from pointsman.epp.plugins.api import (
     Results,
 )
 from pointsman.epp.plugins.scorers import INFLIGHT_PRODUCER
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 APPROX_PRODUCER = "approx-prefix-cache-producer"
 PREDICTOR = "predicted-latency-producer"  # llm-d's; not there yet, but a user's own may have its name

@@ -12,17 +12,17 @@ exception is a `Refusal`, which is an answer and not a failure.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from pointsman.core.numbers import real
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 T = TypeVar("T")
 
@@ -286,3 +286,17 @@ class OnEndpoints(Protocol):
 
     def on_endpoints(self, targets: frozenset[str], /) -> None:
         """Forget what belongs to others than these."""
+
+
+@runtime_checkable
+class CountsStages(Protocol):
+    """Counts requests by model and by the stages that ran for them; shown in the metrics."""
+
+    decisions: Mapping[tuple[str, str], int]
+
+
+@runtime_checkable
+class KeepsIndex(Protocol):
+    """Keeps an index of prefixes, whose size is shown in the metrics."""
+
+    index: Sized

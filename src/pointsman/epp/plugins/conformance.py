@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from pointsman.epp.endpoint import host_of
 from pointsman.epp.plugins.api import Endpoints
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.endpoint import host_of
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 TESTING_HEADER = "test-epp-endpoint-selection"
 SERVED_HEADER = "x-conformance-test-served-endpoint"

@@ -4,8 +4,8 @@ from pydantic import Field
 
 from pointsman.epp.plugins.affinity import APPROX_PRODUCER
 from pointsman.epp.plugins.api import PREFIX_MATCHES, Key, Parameters, PrefixMatches
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 
 class PrefixBasedParameters(Parameters):

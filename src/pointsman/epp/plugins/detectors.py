@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from pointsman.core.durations import format_duration, parse_duration
 from pointsman.core.errors import UserError
 from pointsman.epp.plugins.api import Context, Endpoints, Parameters
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 
 def read_duration(value: object) -> object:

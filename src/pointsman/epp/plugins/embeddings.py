@@ -18,7 +18,7 @@ from pointsman.epp.plugins.api import (
     Parameters,
     Results,
 )
-from pointsman.epp.request import MediaItem, Needs, Request
+from pointsman.epp.request.request import MediaItem, Needs, Request
 
 EMBEDDINGS_PRODUCER = "mm-embeddings-cache-producer"
 _ITEM_MB = 2  # what llm-d takes one encoded item for

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from pointsman.epp.estimate import Estimates, ImageEstimate, VideoEstimate
 from pointsman.epp.plugins.api import Parameters
+from pointsman.epp.request.estimate import Estimates, ImageEstimate, VideoEstimate
 
 
 class Resolution(Parameters):

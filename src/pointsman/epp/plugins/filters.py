@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from pointsman.core.numbers import SAFE, whole
 from pointsman.epp.plugins.api import Endpoints, Parameters
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 ROLE_LABEL = "llm-d.ai/role"
 

@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 
 from pointsman.epp.plugins.api import Conclusion, Context, Decider, HeaderChanges, Parameters, Picked, Results
 from pointsman.epp.plugins.deciders import AlwaysPrefillDecider, PrefixBasedDecider, PrefixBasedParameters
-from pointsman.epp.refusals import BadRequest, ResourceExhausted
-from pointsman.epp.request import Request
+from pointsman.epp.request.refusals import BadRequest, ResourceExhausted
+from pointsman.epp.request.request import Request
 
 PREFILL_HEADER = "x-prefiller-host-port"
 ENCODE_HEADER = "x-encoder-hosts-ports"

@@ -25,8 +25,8 @@ from pointsman.epp.plugins.api import (
     PrefixMatches,
     Slo,
 )
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 _SAME_MS = 1e-9  # values that differ by less are equal
 _COLD_KV_USAGE = 0.02

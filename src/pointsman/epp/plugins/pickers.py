@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic import Field, field_validator
 
 from pointsman.epp.plugins.api import Context, Endpoints, Parameters
-from pointsman.epp.request import Request
+from pointsman.epp.request.request import Request
 
 
 class PickerParameters(Parameters):

@@ -16,8 +16,8 @@ from pointsman.epp.plugins.api import (
     Results,
 )
 from pointsman.epp.plugins.prefix_index import PrefixIndex
-from pointsman.epp.request import Needs, Request
-from pointsman.epp.view import CacheConfig, EndpointView
+from pointsman.epp.pool.view import CacheConfig, EndpointView
+from pointsman.epp.request.request import Needs, Request
 
 _LEAST_BLOCK_TOKENS = 64
 _GONE_SECONDS = 120.0

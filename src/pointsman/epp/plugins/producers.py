@@ -20,7 +20,7 @@ from pointsman.epp.plugins.api import (
 )
 from pointsman.epp.plugins.detectors import Seconds
 from pointsman.epp.plugins.estimates import EstimateBackend
-from pointsman.epp.request import Needs, Prompt, Request, TokenService
+from pointsman.epp.request.request import Needs, Prompt, Request, TokenService
 
 
 class VllmBackend(Parameters):

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pointsman.epp.plugins.api import INFLIGHT_LOAD, Endpoints, Key, Parameters, RequestCost
-from pointsman.epp.request import Request
+from pointsman.epp.request.request import Request
 
 INFLIGHT_PRODUCER = "inflight-load-producer"
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from pointsman.epp.plugins.api import SESSION_ID, Context, Endpoints, HeaderChanges, Key, Parameters, Results
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 _MAX_SESSIONS = 100_000
 

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pointsman.core.numbers import whole
+from pointsman.epp.pool.view import CacheConfig, EndpointMetrics, Lora
 from pointsman.epp.sources.scan import Finder, Series, Spec, read_labels
-from pointsman.epp.view import CacheConfig, EndpointMetrics, Lora
 
 ENGINE_LABEL = "llm-d.ai/engine-type"
 OLD_ENGINE_LABEL = "inference.networking.k8s.io/engine-type"

@@ -27,9 +27,9 @@ from pointsman.core.files import read_regular
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import SAFE, whole
 from pointsman.core.watch import watch_files
-from pointsman.epp.endpoint import Endpoint
-from pointsman.epp.objectives import Objective
-from pointsman.epp.rewrites import Rewrite
+from pointsman.epp.pool.endpoint import Endpoint
+from pointsman.epp.request.objectives import Objective
+from pointsman.epp.request.rewrites import Rewrite
 from pointsman.epp.sources.pool import read_rule
 
 log = get_logger(__name__)

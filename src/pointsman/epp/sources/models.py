@@ -2,8 +2,9 @@
 
 import msgspec
 
-from pointsman.epp.pool import Mark, Member
-from pointsman.epp.sources.scrape import Take, Tally
+from pointsman.epp.pool.polls import Polls
+from pointsman.epp.pool.pool import Mark, Member
+from pointsman.epp.sources.scrape import Take
 
 
 class _Model(msgspec.Struct):
@@ -31,7 +32,7 @@ class Models:
     source = "models-data-source"
     extractor = "models-data-extractor"
 
-    def __init__(self, *, tally: Tally) -> None:
+    def __init__(self, *, tally: Polls) -> None:
         self._tally = tally
 
     def takes(self, member: Member) -> Take:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Mapping
 
 from pointsman.core.errors import UserError
-from pointsman.epp.defaults import Plan
+from pointsman.epp.config.defaults import Plan
 from pointsman.epp.plugins.declared import (
     CoreMetricsParameters,
     EngineConfig,
@@ -18,11 +18,12 @@ from pointsman.epp.plugins.declared import (
     MetricsSourceParameters,
     ModelsSourceParameters,
 )
-from pointsman.epp.pool import Pool
+from pointsman.epp.pool.polls import Polls
+from pointsman.epp.pool.pool import Pool
 from pointsman.epp.sources.dialects import DIALECTS, Dialect
 from pointsman.epp.sources.models import Models
 from pointsman.epp.sources.scan import parse_spec
-from pointsman.epp.sources.scrape import Metrics, Question, Scraper, Tally, Terms
+from pointsman.epp.sources.scrape import Metrics, Question, Scraper, Terms
 
 _MODELS_SECONDS = 1.0  # models come and go with people, not with requests
 
@@ -30,7 +31,7 @@ Wanted = Mapping[tuple[object, ...], tuple[Question, Terms]]
 """What to ask, keyed by everything in the configuration that it depends on."""
 
 
-def wanted(plan: Plan, *, tally: Tally, tick: float) -> Wanted:
+def wanted(plan: Plan, *, tally: Polls, tick: float) -> Wanted:
     """Return what a plan wants to know of endpoints.
 
     Raises UserError when a parameter cannot be used.
@@ -52,7 +53,7 @@ def wanted(plan: Plan, *, tally: Tally, tick: float) -> Wanted:
     return found
 
 
-def _metrics(parameters: CoreMetricsParameters, *, tally: Tally) -> Metrics:
+def _metrics(parameters: CoreMetricsParameters, *, tally: Polls) -> Metrics:
     dialects = {**DIALECTS, **{config.name: read_dialect(config) for config in parameters.engine_configs}}
     if parameters.default_engine not in dialects:
         raise UserError(f"defaultEngine: {parameters.default_engine!r} is unknown: there is {', '.join(dialects)}")
@@ -113,7 +114,7 @@ def _tls(parameters: HttpSourceParameters, *, where: str) -> ssl.SSLContext:
 class Sources:
     """The scrapers that are running."""
 
-    def __init__(self, *, pool: Pool, tally: Tally, clock: Callable[[], float], tick: float) -> None:
+    def __init__(self, *, pool: Pool, tally: Polls, clock: Callable[[], float], tick: float) -> None:
         self._pool = pool
         self._tally = tally
         self._clock = clock

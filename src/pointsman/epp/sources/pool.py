@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pointsman.core.numbers import is_count, whole
-from pointsman.epp.endpoint import Endpoint
-from pointsman.epp.objectives import Objective
-from pointsman.epp.rewrites import Rewrite, Rule, Target
+from pointsman.epp.pool.endpoint import Endpoint
+from pointsman.epp.request.objectives import Objective
+from pointsman.epp.request.rewrites import Rewrite, Rule, Target
 from pointsman.epp.sources.selector import Selector, match_labels
 
 Kind = Literal["InferencePool", "Pod", "InferenceObjective", "InferenceModelRewrite"]

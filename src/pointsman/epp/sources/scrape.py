@@ -11,14 +11,14 @@ once when it begins and once when it ends.
 
 import asyncio
 import ssl
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from pointsman.core.http_client import Connection
 from pointsman.core.logs import get_logger
-from pointsman.epp.pool import Mark, Member
-from pointsman.epp.sources.connection import Connection
+from pointsman.epp.pool.polls import Polls
+from pointsman.epp.pool.pool import Mark, Member
 from pointsman.epp.sources.dialects import DEFAULT_ENGINE, DIALECTS, ENGINE_LABEL, Dialect, Reader, engine_of
 
 log = get_logger(__name__)
@@ -57,15 +57,6 @@ class Question(Protocol):
         """Return what takes the answers of one endpoint."""
 
 
-class Tally:
-    """What went wrong, for the metrics."""
-
-    def __init__(self) -> None:
-        self.poll_errors: Counter[str] = Counter()  # by source
-        self.extract_errors: Counter[tuple[str, str]] = Counter()  # by source and extractor
-        self.polls: Counter[str] = Counter()  # answers used, by source
-
-
 class Metrics:
     """The question `/metrics`: load, cache and adapters of an engine."""
 
@@ -75,7 +66,7 @@ class Metrics:
     def __init__(
         self,
         *,
-        tally: Tally,
+        tally: Polls,
         dialects: Mapping[str, Dialect] = DIALECTS,
         label: str = ENGINE_LABEL,
         default: str = DEFAULT_ENGINE,
@@ -117,7 +108,7 @@ class Poller:
         *,
         question: Question,
         terms: Terms,
-        tally: Tally,
+        tally: Polls,
         clock: Callable[[], float],
         connect: Callable[["Poller"], None],
     ) -> None:
@@ -240,7 +231,7 @@ class Poller:
 class Scraper:
     """Asks one question of every endpoint of a pool."""
 
-    def __init__(self, question: Question, *, terms: Terms, tally: Tally, clock: Callable[[], float]) -> None:
+    def __init__(self, question: Question, *, terms: Terms, tally: Polls, clock: Callable[[], float]) -> None:
         self._question = question
         self._terms = terms
         self._tally = tally

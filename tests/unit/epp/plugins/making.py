@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pointsman.core.values import check
+from pointsman.epp.config.registry import find_type
 from pointsman.epp.plugins.api import INFLIGHT_LOAD, PREFIX_MATCHES, Context, Key, PrefixMatches, RequestCost
-from pointsman.epp.registry import find_type
-from pointsman.epp.request import Prompt, Request
-from pointsman.epp.view import EndpointMetrics, EndpointView, Lora
+from pointsman.epp.pool.view import EndpointMetrics, EndpointView, Lora
+from pointsman.epp.request.request import Prompt, Request
 
 APPROX = "approx-prefix-cache-producer"
 INFLIGHT = "inflight-load-producer"

@@ -6,7 +6,7 @@ from tests.unit.epp.plugins.making import endpoint, make, matched, names, reques
 from pointsman.core.values import check
 from pointsman.epp.plugins.affinity import PrefixCacheParameters
 from pointsman.epp.plugins.api import LATENCY_PREDICTIONS, Key, Latency, LatencyPredictions, Picked
-from pointsman.epp.view import Lora
+from pointsman.epp.pool.view import Lora
 
 
 def lora(*running: str, waiting: tuple[str, ...] = (), most: int) -> Lora:

@@ -7,7 +7,7 @@ from tests.unit.epp.plugins.making import endpoint, make, names, request, severa
 
 from pointsman.core.values import check
 from pointsman.epp.plugins.detectors import UtilizationParameters
-from pointsman.epp.view import NEVER_SCRAPED, EndpointView
+from pointsman.epp.pool.view import NEVER_SCRAPED, EndpointView
 
 STALE = "stale"
 

@@ -9,12 +9,12 @@ import pytest
 from tests.unit.epp.plugins.making import endpoint, make, request
 
 from pointsman.core.values import check
-from pointsman.epp.build import Builder
-from pointsman.epp.defaults import load
-from pointsman.epp.payload import Reading
+from pointsman.epp.body.payload import Reading
+from pointsman.epp.config.build import Builder
+from pointsman.epp.config.defaults import load
 from pointsman.epp.plugins.api import ENCODER_MATCHES, EncoderMatches, Key, Picked, Results
 from pointsman.epp.plugins.embeddings import EMBEDDINGS_PRODUCER, EmbeddingsCacheParameters
-from pointsman.epp.request import MediaItem, Prompt, Request
+from pointsman.epp.request.request import MediaItem, Prompt, Request
 
 KEY = Key[EncoderMatches](ENCODER_MATCHES, producer=EMBEDDINGS_PRODUCER)
 A, B = endpoint("a"), endpoint("b")

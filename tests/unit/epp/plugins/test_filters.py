@@ -7,7 +7,7 @@ from tests.unit.epp.plugins.making import endpoint, make, names, request, severa
 
 from pointsman.core.values import check
 from pointsman.epp.plugins.filters import ROLE_LABEL, SelectorParameters, fit, parse_range
-from pointsman.epp.request import Prompt
+from pointsman.epp.request.request import Prompt
 
 ROLES = ["decode", "prefill", "encode", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode", "other"]
 

@@ -8,9 +8,9 @@ from tests.unit.epp.plugins.making import endpoint, make, matched, request
 from pointsman.epp.plugins.api import Context, Picked
 from pointsman.epp.plugins.deciders import PrefixBasedDecider, PrefixBasedParameters
 from pointsman.epp.plugins.handlers import Deciders, DisaggParameters, DisaggProfileHandler
-from pointsman.epp.refusals import BadRequest, ResourceExhausted
-from pointsman.epp.request import Prompt, Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.refusals import BadRequest, ResourceExhausted
+from pointsman.epp.request.request import Prompt, Request
 
 
 def picked(*names: str) -> Picked:

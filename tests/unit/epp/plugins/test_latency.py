@@ -8,13 +8,13 @@ import pytest
 from tests.unit.epp.plugins.making import endpoint, make, matched, names, request
 
 from pointsman.core.values import ConfigError, check
-from pointsman.epp.build import Builder
-from pointsman.epp.defaults import load
+from pointsman.epp.config.build import Builder
+from pointsman.epp.config.defaults import load
 from pointsman.epp.plugins.affinity import PREDICTOR
 from pointsman.epp.plugins.api import LATENCY_PREDICTIONS, Endpoints, Key, Latency, LatencyPredictions, Slo
 from pointsman.epp.plugins.latency import HeadroomTierParameters, LatencyScorerParameters
-from pointsman.epp.request import Request
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.request import Request
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 KEY = Key[LatencyPredictions](LATENCY_PREDICTIONS, producer=PREDICTOR)

@@ -7,8 +7,8 @@ from tests.unit.epp.plugins.making import endpoint, make, request
 
 from pointsman.epp.plugins.api import Picked
 from pointsman.epp.plugins.prefixes import tuned
-from pointsman.epp.request import Prompt, Request
-from pointsman.epp.view import CacheConfig, EndpointMetrics, EndpointView
+from pointsman.epp.pool.view import CacheConfig, EndpointMetrics, EndpointView
+from pointsman.epp.request.request import Prompt, Request
 
 
 def prompt(*blocks: int) -> Request:

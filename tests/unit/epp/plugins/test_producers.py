@@ -6,10 +6,10 @@ import pytest
 from tests.unit.epp.plugins.making import make, matched, request
 
 from pointsman.core.values import check
-from pointsman.epp.estimate import Estimates, ImageEstimate, VideoEstimate
 from pointsman.epp.plugins.api import RequestCost
 from pointsman.epp.plugins.producers import TokenParameters
-from pointsman.epp.request import Prompt, Request, TokenService
+from pointsman.epp.request.estimate import Estimates, ImageEstimate, VideoEstimate
+from pointsman.epp.request.request import Prompt, Request, TokenService
 
 
 def cost(seen: Request, **parameters: Any) -> RequestCost:

@@ -9,7 +9,7 @@ from tests.unit.epp.plugins.making import endpoint, make, names, request
 from pointsman.core.values import check
 from pointsman.epp.plugins.api import Picked
 from pointsman.epp.plugins.session import SessionIdParameters, SessionSource, decode_token, encode_token
-from pointsman.epp.view import EndpointView
+from pointsman.epp.pool.view import EndpointView
 
 A, B = endpoint("a", namespace="ns"), endpoint("b", namespace="ns")
 

@@ -1,0 +1,35 @@
+"""From what Envoy sent to a `Request`: which parser, and which facts of the body. Pure."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pointsman.epp.body.parsers import DEFAULT, Parser, ParserChoice
+from pointsman.epp.body.payload import Reading
+from pointsman.epp.request.request import Needs, Rendered, Request
+
+
+@lru_cache(maxsize=64)
+def _choice(names: tuple[str, ...]) -> ParserChoice:
+    return ParserChoice(names or DEFAULT)
+
+
+def choose_parser(headers: Mapping[str, str], *, needs: Needs) -> Parser:
+    """Return who reads the body.
+
+    Raises BadRequest when no parser of the configuration claims the path.
+    """
+    return _choice(needs.parsers).choose(headers)
+
+
+def add_body(request: Request, reading: Reading, *, rendered: Rendered | None = None) -> Request:
+    """Return the request with what its body says, in the tokens of a tokenizer service where there are some."""
+    return Request(
+        id=request.id,
+        headers=request.headers,
+        subset=request.subset,
+        size=len(reading.body),
+        wants_model=True,
+        model=reading.model,
+        target_model=reading.model,
+        prompt=reading.prompt(rendered),
+    )

@@ -1,0 +1,296 @@
+"""From a plan to a scheduler: plugins are made, what they consume is produced, and everything is put in order.
+
+Plugins that others refer to are made first. Whatever a plugin consumes must be produced by the plugin it names; the
+producers that llm-d creates by itself are created here too. State survives a reload: a plugin whose type, name and
+parameters did not change, and whose references did not either, is the same object as before.
+"""
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from pointsman.core.documents import to_yaml
+from pointsman.core.values import ConfigError, Problem, dump, nearest
+from pointsman.epp.config.defaults import Declared, Plan, declare
+from pointsman.epp.config.registry import LATER, UnknownType
+from pointsman.epp.plugins.api import (
+    ENCODER_MATCHES,
+    INFLIGHT_LOAD,
+    PREFIX_MATCHES,
+    SESSION_ID,
+    TOKENIZED_PROMPT,
+    Context,
+    Key,
+)
+from pointsman.epp.schedule.explain import Meters
+from pointsman.epp.schedule.profile import FilterStep, PickerStep, Profile, ScorerStep
+from pointsman.epp.schedule.scheduler import Hooked, Parts, Scheduler
+
+_DEFAULT_PRODUCERS: Mapping[str, str] = {
+    TOKENIZED_PROMPT: "token-producer",
+    PREFIX_MATCHES: "approx-prefix-cache-producer",
+    INFLIGHT_LOAD: "inflight-load-producer",
+    ENCODER_MATCHES: "mm-embeddings-cache-producer",
+    SESSION_ID: "session-id-producer",
+}
+
+_HOOKS = {
+    "produce": "DataProducer",
+    "admit": "Admission",
+    "before_send": "PreRequest",
+    "on_response": "ResponseHeader",
+    "on_endpoints": "EndpointNotification",
+    "next_profiles": "ProfileHandler",
+    "saturation": "SaturationDetector",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A plugin object with what it was made from."""
+
+    declared: Declared
+    plugin: Any
+    identity: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A scheduler with the plan and the objects behind it."""
+
+    plan: Plan
+    scheduler: Scheduler
+    made: Mapping[str, Made]
+
+    def to_yaml(self) -> str:
+        """Return the effective configuration: everything that was added or defaulted, written out."""
+        return to_yaml(_effective(self.plan))
+
+
+class Builder:
+    """Makes schedulers; keeps what they share over reloads."""
+
+    def __init__(self, *, clock: Callable[[], float], rng: random.Random, meters: Meters | None = None) -> None:
+        self._clock = clock
+        self._rng = rng
+        self.meters = meters or Meters()
+
+    def build(
+        self,
+        plan: Plan,
+        *,
+        problems: Sequence[Problem] = (),
+        previous: Built | None = None,
+        name: str = "configuration",
+    ) -> Built:
+        """Return the scheduler of a plan, with the state of the previous one where nothing changed.
+
+        Raises ConfigError when the plugins do not fit together, or when there are `problems` already: then with both,
+        so that nobody corrects a file twice.
+        """
+        work = _Work(plan, previous=previous, clock=self._clock, rng=self._rng)
+        work.make_all()
+        order = work.producers_in_order()
+        if problems or work.problems:
+            raise ConfigError([*problems, *work.problems], name=name)
+        plan = replace(plan, plugins=tuple(each.declared for each in work.made.values()))
+        return Built(plan=plan, scheduler=Scheduler(self._parts(plan, work.made, order)), made=work.made)
+
+    def _parts(self, plan: Plan, made: Mapping[str, Made], producers: Sequence[str]) -> Parts:
+        def hooked(method: str, names: Sequence[str]) -> tuple[Hooked, ...]:
+            return tuple(Hooked(made[name].plugin, self._meter(_HOOKS[method], made[name])) for name in names)
+
+        def having(method: str) -> list[str]:
+            return [name for name, each in made.items() if hasattr(each.plugin, method)]
+
+        produced = [key for name in producers for key in made[name].plugin.produces]
+        return Parts(
+            profiles={each.name: self._profile(each.name, each.plugins, made) for each in plan.profiles},
+            handler=hooked("next_profiles", (plan.handler,))[0],
+            detector=hooked("saturation", (plan.detector,))[0],
+            producers=hooked("produce", producers),
+            admitters=hooked("admit", having("admit")),
+            before_send=hooked("before_send", having("before_send")),
+            on_response=hooked("on_response", having("on_response")),
+            on_endpoints=hooked("on_endpoints", having("on_endpoints")),
+            parsers=tuple(made[name].declared.type.name for name in plan.parsers),
+            cost=next((key for key in produced if key.kind == INFLIGHT_LOAD), None),
+            matches=next((key for key in produced if key.kind == PREFIX_MATCHES), None),
+        )
+
+    def _profile(self, name: str, plugins: Sequence[tuple[str, float]], made: Mapping[str, Made]) -> Profile:
+        each = [(made[plugin], weight) for plugin, weight in plugins]
+        picker = next(one for one, _ in each if hasattr(one.plugin, "pick"))
+        return Profile(
+            name,
+            filters=[
+                FilterStep(one.plugin, self._meter("Filter", one)) for one, _ in each if hasattr(one.plugin, "filter")
+            ],
+            scorers=[
+                ScorerStep(one.plugin, self._meter("Scorer", one), weight)
+                for one, weight in each
+                if hasattr(one.plugin, "score")
+            ],
+            picker=PickerStep(picker.plugin, self._meter("Picker", picker)),
+        )
+
+    def _meter(self, point: str, made: Made) -> Any:
+        return self.meters.get(point, type_name=made.declared.type.name, name=made.declared.name)
+
+
+class _Work:
+    """One build in progress."""
+
+    def __init__(self, plan: Plan, *, previous: Built | None, clock: Callable[[], float], rng: random.Random) -> None:
+        self._plan = plan
+        self._previous = previous
+        self._clock = clock
+        self._rng = rng
+        self._wanted = {each.name: each for each in plan.plugins}
+        self.made: dict[str, Made] = {}
+        self.problems: list[Problem] = []
+
+    def make_all(self) -> None:
+        for name in list(self._wanted):
+            self._make(name, chain=())
+        waiting = list(self.made.values())
+        while waiting:
+            one = waiting.pop(0)
+            for key in getattr(one.plugin, "consumes", ()):
+                if key.producer not in self.made and self._create_producer(key, consumer=one.declared):
+                    waiting.append(self.made[key.producer])
+                self._check_produced(key, consumer=one.declared)
+
+    def _make(self, name: str, *, chain: tuple[str, ...]) -> Made | None:
+        if name in self.made:
+            return self.made[name]
+        declared = self._wanted[name]
+        if name in chain:
+            self._report(declared, f"refers to itself through {' → '.join((*chain, name))}: break the circle")
+            return None
+        references = self._references(declared, chain=(*chain, name))
+        if references is None:
+            return None
+        identity = (*declared.identity, *(each.identity for each in references.values()))
+        if declared.name == self._plan.handler:
+            identity = (*identity, tuple(each.name for each in self._plan.profiles))
+        old = self._previous.made.get(name) if self._previous is not None else None
+        same = old is not None and old.identity == identity
+        plugin = old.plugin if old is not None and same else self._instantiate(declared, references)
+        if plugin is None:
+            return None
+        self.made[name] = Made(declared=declared, plugin=plugin, identity=identity)
+        return self.made[name]
+
+    def _references(self, declared: Declared, *, chain: tuple[str, ...]) -> dict[str, Made] | None:
+        find = getattr(declared.type.cls, "references", None)
+        found: dict[str, Made] = {}
+        for name in find(declared.parameters) if find is not None else ():
+            if name in self._plan.broken:
+                return None
+            if name not in self._wanted:
+                self._report(declared, f"refers to {name!r}, which is no plugin{nearest(name, self._wanted)}")
+                return None
+            made = self._make(name, chain=chain)
+            if made is None:
+                return None
+            found[name] = made
+        return found
+
+    def _instantiate(self, declared: Declared, references: Mapping[str, Made]) -> Any:
+        cls, kind = declared.type.cls, declared.type.parameters
+        if kind is cls:
+            return declared.parameters
+        arguments = () if kind is None else (declared.parameters,)
+        context = Context(
+            name=declared.name,
+            clock=self._clock,
+            rng=self._rng,
+            plugins={name: made.plugin for name, made in references.items()},
+            profiles=tuple(each.name for each in self._plan.profiles),
+        )
+        try:
+            return cls(*arguments, context=context) if _wants_context(cls) else cls(*arguments)
+        except (Exception, SystemExit) as error:  # a user's class may fail in any way
+            self._report(declared, f"cannot be made: {type(error).__name__}: {error}")
+            return None
+
+    def _create_producer(self, key: Key[Any], *, consumer: Declared) -> bool:
+        if key.producer != _DEFAULT_PRODUCERS.get(key.kind):
+            return False
+        try:
+            self._wanted[key.producer] = declare(key.producer)
+        except UnknownType as error:
+            self._report(consumer, f"needs a plugin that produces {key.kind}: {error}")
+            return False
+        return self._make(key.producer, chain=()) is not None
+
+    def _check_produced(self, key: Key[Any], *, consumer: Declared) -> None:
+        made = self.made.get(key.producer)
+        if key.producer in self._plan.broken or (made is None and key.producer in self._wanted):
+            return  # it has a problem of its own
+        if made is not None and any(each.name == key.name for each in getattr(made.plugin, "produces", ())):
+            return
+        if made is not None:
+            self._report(consumer, f"needs {key.kind} from {key.producer!r}, which does not produce it")
+        elif key.producer in LATER:
+            self._report(consumer, f"needs {key.producer!r}, which is not there yet in this version")
+        elif key.producer != _DEFAULT_PRODUCERS.get(key.kind):
+            hint = nearest(key.producer, self.made)
+            self._report(consumer, f"needs {key.kind} from {key.producer!r}, which is no plugin{hint}")
+
+    def producers_in_order(self) -> list[str]:
+        graph: dict[str, set[str]] = {}
+        for name, made in self.made.items():
+            if hasattr(made.plugin, "produce"):
+                keys = (*getattr(made.plugin, "consumes", ()), *getattr(made.plugin, "prefers", ()))
+                graph[name] = {key.producer for key in keys if key.producer in self.made}
+        try:
+            return list(TopologicalSorter(graph).static_order())
+        except CycleError as error:
+            circle = " → ".join(error.args[1])
+            self.problems.append(Problem("plugins", f"producers wait for each other: {circle}: break the circle"))
+            return []
+
+    def _report(self, declared: Declared, message: str) -> None:
+        self.problems.append(Problem(declared.path or f"plugin {declared.name!r}", message))
+
+
+def _wants_context(cls: type[Any]) -> bool:
+    return "context" in inspect.signature(cls).parameters
+
+
+def _effective(plan: Plan) -> dict[str, Any]:
+    document: dict[str, Any] = {"apiVersion": plan.document.api_version, "kind": plan.document.kind}
+    document["featureGates"] = [f"{name}={str(value).lower()}" for name, value in plan.gates.items()]
+    document["plugins"] = [_plugin(each) for each in plan.plugins]
+    document["schedulingProfiles"] = [
+        {"name": profile.name, "plugins": [_profile_ref(plan, name, weight) for name, weight in profile.plugins]}
+        for profile in plan.profiles
+    ]
+    layer: dict[str, Any] = {"injectDefaults": plan.document.data_layer.inject_defaults}
+    layer["sources"] = [
+        {"pluginRef": source, "extractors": [{"pluginRef": each} for each in extractors]}
+        for source, extractors in plan.sources
+    ]
+    if plan.discovery:
+        layer["discovery"] = {"pluginRef": plan.discovery}
+    document["dataLayer"] = layer
+    document["requestHandler"] = {"parsers": [{"pluginRef": name} for name in plan.parsers]}
+    document["flowControl"] = {"saturationDetector": {"pluginRef": plan.detector}}
+    return document
+
+
+def _plugin(declared: Declared) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": declared.name, "type": declared.type.name}
+    parameters = {key: value for key, value in dump(declared.parameters).items() if value is not None}
+    return {**row, "parameters": parameters} if parameters else row
+
+
+def _profile_ref(plan: Plan, name: str, weight: float) -> dict[str, Any]:
+    declared = plan.get(name)
+    scores = declared is not None and hasattr(declared.type.cls, "score")
+    return {"pluginRef": name, "weight": weight} if scores else {"pluginRef": name}

@@ -1,0 +1,1 @@
+"""Who the endpoints are, what we know of them, and what we have sent them."""

@@ -1,0 +1,88 @@
+"""A request as plugins see it, and what is decided about it. Both are frozen: a policy decides, it does not act.
+
+What the headers say is there from the start; what the body says is None until someone has read it, and nobody reads
+what nobody needs: `Needs` is how a configuration says what it wants of a body before the first byte is here.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pointsman.epp.request.estimate import Estimates
+
+
+def readable(text: str) -> str:
+    """Return a header's value as text that can be written: bytes that are none become question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+class TokenService(msgspec.Struct, frozen=True, kw_only=True):
+    """Where prompts are tokenized, and how long that may take."""
+
+    host: str
+    port: int
+    prefix: str = ""  # of its paths
+    model: str  # that it serves
+    seconds: float = 5.0  # to wait for it; then tokens are estimated
+    media_seconds: float = 30.0  # … when there are images to fetch
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy must know of a body before it can pick. Nothing at all: the pick is made on the headers."""
+
+    body: bool = False  # the whole body must be here, whatever is read of it
+    parsers: tuple[str, ...] = ()  # who may read it, by type, in order; `passthrough-parser` alone reads nothing
+    prompt: bool = False  # the number of prompt tokens
+    block_tokens: int = 0  # hash the prompt in blocks of this many tokens; 0 for no hashes
+    max_blocks: int = 0  # … at most so many blocks; 0 for all
+    media: bool = False  # the images, videos and sounds one by one
+    estimates: Estimates | None = None  # how media are estimated; None as usual
+    tokenizer: TokenService | None = None  # ask it for the prompt's tokens; None to estimate them
+
+
+class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One image, video or sound; equal ones have equal hashes."""
+
+    hash: int
+    size: int = 1  # in tokens where they are known, else 1 for each
+
+
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt as a tokenizer service sees it."""
+
+    tokens: bytes  # four to a token
+    items: Sequence[MediaItem] = ()
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What the body says about the work that the request is."""
+
+    tokens: int  # counted where the client or a tokenizer service gave tokens, else estimated
+    block_tokens: int = 0
+    blocks: Sequence[int] = ()  # the hash chain; the last block may be partial
+    multimodal: bool = False  # has an image, video or audio block
+    items: Sequence[MediaItem] = ()  # those, each once, when they were asked for
+    max_output_tokens: int | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP request on its way to a model server."""
+
+    id: str
+    headers: Mapping[str, str]
+    subset: tuple[str, ...] | None = None  # the proxy's hint; None when it gave none
+    has_body: bool = True
+    size: int = 0  # bytes of the body
+    wants_model: bool = False  # its API names a model, so one must be there
+    model: str = ""  # what the client asked for
+    target_model: str = ""  # what the model server is asked for
+    priority: int = 0  # below 0: may be shed
+    objective: str = ""
+    fairness_id: str = "default-flow"
+    prompt: Prompt | None = None
+    attributes: Mapping[str, object] = {}  # what the parser found beyond this
+
+    @property
+    def path(self) -> str:
+        """The path without its query."""
+        return self.headers.get(":path", "").partition("?")[0]

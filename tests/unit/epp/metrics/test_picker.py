@@ -1,0 +1,171 @@
+"""What we write is what the official parser reads, under every name that llm-d has had."""
+
+import asyncio
+import math
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from pointsman.epp.metrics.families import Counter, Gauge, Histogram, Limited, ReadHistogram, escape, names, number
+from pointsman.epp.metrics.picker import Metrics
+
+
+def samples(page: bytes) -> dict[str, list[Sample]]:
+    found: dict[str, list[Sample]] = {}
+    for family in text_string_to_metric_families(page.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample)
+    return found
+
+
+def value(page: bytes, name: str, **labels: str) -> float:
+    (one,) = [sample for sample in samples(page)[name] if sample.labels == labels]
+    return one.value
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    made = Metrics()
+    for fairness in ("a", "b"):
+        row = made.row(model="m", target="t", fairness=fairness, priority=2)
+        row.began(size=1000)
+        row.first_byte(seconds=0.1, streaming=True)
+        row.used(prompt=7, output=10, cached=4)
+        row.paced(seconds=1.0, output=10, first=0.1)
+        row.ended(seconds=1.0, size=300)
+    made.row(model="m", target="t", fairness="a", priority=2).failed("ModelServerError")
+    return made
+
+
+def test_a_request_is_counted_by_all_its_labels(metrics: Metrics) -> None:
+    page = metrics.render()
+    labels = {"model_name": "m", "target_model_name": "t", "fairness_id": "a", "priority": "2"}
+    assert value(page, "llm_d_epp_request_total", **labels) == 1
+    assert value(page, "llm_d_epp_request_running", **labels) == 0
+    assert value(page, "llm_d_epp_request_duration_seconds_count", **labels) == 1
+    assert value(page, "llm_d_epp_request_duration_seconds_bucket", **labels, le="0.8") == 0
+    assert value(page, "llm_d_epp_request_duration_seconds_bucket", **labels, le="1") == 1
+    assert value(page, "llm_d_epp_request_streaming_tpot_seconds_sum", **labels) == pytest.approx(0.1)
+    assert value(page, "llm_d_epp_request_ttft_seconds_count", **labels, streaming="true") == 1
+    assert value(page, "llm_d_epp_request_error_total", **labels, error_code="ModelServerError") == 1
+
+
+@pytest.mark.parametrize("prefix", ["inference_objective", "llm_d_router_epp"])
+def test_old_names_show_sums_over_labels_that_they_lack(metrics: Metrics, prefix: str) -> None:
+    page, labels = metrics.render(), {"model_name": "m", "target_model_name": "t"}
+    assert value(page, f"{prefix}_request_total", **labels, priority="2") == 2
+    assert value(page, f"{prefix}_request_error_total", **labels, error_code="ModelServerError") == 1
+    assert value(page, f"{prefix}_running_requests", model_name="m") == 0
+    for name, total in (
+        ("request_duration_seconds", 2.0),
+        ("request_sizes", 2000),
+        ("response_sizes", 600),
+        ("input_tokens", 14),
+        ("output_tokens", 20),
+        ("prompt_cached_tokens", 8),
+        ("normalized_time_per_output_token_seconds", 0.2),
+        ("request_ttft_seconds", 0.2),
+    ):
+        assert value(page, f"{prefix}_{name}_sum", **labels) == pytest.approx(total)
+        assert value(page, f"{prefix}_{name}_count", **labels) == 2
+        assert value(page, f"{prefix}_{name}_bucket", **labels, le="+Inf") == 2
+
+
+def test_picks_rewrites_and_prefixes() -> None:
+    metrics = Metrics()
+    metrics.scheduled(seconds=0.00015, target_model="t", endpoint=("pod-0", "ns", 8000))
+    metrics.not_scheduled(seconds=1.0, target_model="t")
+    metrics.rewrote(rewrite="r", model="m", target="t")
+    metrics.prefix_lookup(name="p", kind="approx", ratio=0.5, found_bytes=64)
+    page = metrics.render()
+    assert value(page, "llm_d_epp_scheduler_e2e_duration_seconds_count") == 2
+    assert value(page, "inference_extension_scheduler_e2e_duration_seconds_bucket", le="0.0002") == 1
+    attempt = {"status": "success", "target_model_name": "t", "namespace": "ns", "port": "8000"}
+    assert value(page, "llm_d_epp_scheduler_attempts_total", **attempt, endpoint_name="pod-0") == 1
+    assert value(page, "inference_extension_scheduler_attempts_total", **attempt, pod_name="pod-0") == 1
+    assert (
+        value(page, "llm_d_epp_prefix_indexer_hit_ratio_bucket", plugin_name="p", plugin_type="approx", le="0.5") == 1
+    )
+
+
+def test_a_thousand_models_then_other() -> None:
+    metrics = Metrics()
+    metrics.exempt_models(["ours"])
+    for at in range(1200):
+        metrics.row(model=f"m{at}", target="m0").began(size=1)
+    metrics.row(model="ours", target="ours").began(size=1)
+    metrics.row(model="x" * 10_000, target="m0").began(size=1)
+    shown = samples("".join(metrics.total.render()).encode())["llm_d_epp_request_total"]
+    models = {sample.labels["model_name"] for sample in shown}
+    assert len(models) == 1000 + 2
+    assert {"m0", "m999", "other", "ours"} <= models
+    (other,) = [sample.value for sample in shown if sample.labels["model_name"] == "other"]
+    assert other == 201
+
+
+async def test_a_long_page_lets_requests_through() -> None:
+    metrics, turns = Metrics(), 0
+    for at in range(60):
+        metrics.row(model=f"m{at}", target="t").began(size=1)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            metrics.row(model=f"late-{turns}", target="t").began(size=1)  # the page may grow under our hands
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(others())
+        page = await metrics.render_aside()
+        task.cancel()
+    assert turns > 3
+    assert value(page, "inference_objective_running_requests", model_name="m59") == 1
+
+
+def test_no_family_grows_without_bound() -> None:
+    counter = Counter(names("c", ("a", "b")), "Counts.")
+    histogram = Histogram(names("h", ("a",)), "Spreads.", bounds=(1,))
+    for at in range(5000):
+        counter.add((str(at), "x"))
+        histogram.cell((str(at),)).observe(0.5)
+    assert len(counter.cells) == len(histogram.cells) == 4097
+    assert counter.cells["other", "other"] == 5000 - 4096
+    assert histogram.cells["other",].counts[0] == 5000 - 4096
+
+
+@pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb", "é{},="])
+def test_label_values_survive(text: str) -> None:
+    counter = Counter(names("c_total", ("a",)), "Counts.")
+    counter.add((text,))
+    assert value("".join(counter.render()).encode(), "c_total", a=text) == 1
+    assert "\n" not in escape(text)
+
+
+@pytest.mark.parametrize(("figure", "text"), [(1, "1"), (0.5, "0.5"), (math.inf, "+Inf"), (-math.inf, "-Inf")])
+def test_numbers(figure: float, text: str) -> None:
+    assert number(figure) == text
+
+
+def test_a_gauge_is_read_when_asked() -> None:
+    now = [1.0]
+    gauge = Gauge(names("g", ()), "Is.", read=lambda: {(): now[0]})
+    now[0] = 2.0
+    assert list(gauge.render())[-1] == "g 2\n"
+
+
+def test_a_distribution_that_someone_else_keeps() -> None:
+    read = ReadHistogram(
+        names("h", ("a",), ("old", ("a",))), "Spreads.", bounds=(1, 2), read=lambda: [(("x",), [1, 2, 3], 9.5)]
+    )
+    for _ in range(2):  # reading twice adds nothing
+        page = "".join(read.render()).encode()
+        assert value(page, "h_bucket", a="x", le="2") == 3
+        assert value(page, "old_count", a="x") == 6
+        assert value(page, "old_sum", a="x") == 9.5
+
+
+def test_limits_let_known_values_through() -> None:
+    limited = Limited(1)
+    assert [limited(value) for value in ("a", "b", "a")] == ["a", "other", "a"]

@@ -28,12 +28,12 @@ from pointsman.local import envoy
 from pointsman.local.http import get
 from pointsman.local.ports import any_free
 from pointsman.local.programs import picker_endpoints
-from pointsman.render.addresses import Address, socket_address
-from pointsman.render.clusters import endpoints
-from pointsman.render.envoy import bootstrap
-from pointsman.render.filters import EXT_PROC, router
-from pointsman.render.gateway import FailureMode, FilePool, Gateway
-from pointsman.render.listeners import listener, routes
+from pointsman.render.envoy.addresses import Address, socket_address
+from pointsman.render.envoy.bootstrap import bootstrap
+from pointsman.render.envoy.clusters import endpoints
+from pointsman.render.envoy.filters import EXT_PROC, router
+from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway
+from pointsman.render.envoy.listeners import listener, routes
 
 REPLICAS = 4
 _METRICS = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"

@@ -34,9 +34,9 @@ from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from pointsman.local.http import get
 from pointsman.local.ports import any_free
 from pointsman.operator.kinds import DEPLOYMENT, SERVICE
-from pointsman.render.addresses import Address
-from pointsman.render.facts import Facts
-from pointsman.render.stack import render
+from pointsman.render.envoy.addresses import Address
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.stack import render
 
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 WRITERS = 8

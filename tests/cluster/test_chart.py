@@ -11,7 +11,7 @@ from tests.cluster.operators import account_config, operating
 from tests.cluster.packages import ACCOUNT, CHART, DEFAULT, SYSTEM, Helm, by_name, documents, plain, settings
 
 from pointsman.cli import app
-from pointsman.render.policy import Policy
+from pointsman.render.manifests.policy import Policy
 
 DEFINITION = "crd/simulatordeployments.sim.llm-d.io"
 

@@ -10,8 +10,8 @@ from tests.cluster.packages import ACCOUNT, DEFAULT, SYSTEM, by_name, documents
 from tests.cluster.simulators import until_served
 
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
-from pointsman.render.facts import Facts
-from pointsman.render.stack import render
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.stack import render
 
 FACTS = (Facts(), Facts(inference_pool=True))
 OPERATOR = ("deployment/pointsman-operator", "-n", SYSTEM)

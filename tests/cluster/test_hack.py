@@ -17,9 +17,9 @@ from tests.cluster.operators import operating
 from tests.cluster.packages import ROOT, documents
 
 from pointsman.api.simulator import SimulatorDeployment
-from pointsman.render.facts import Facts
-from pointsman.render.policy import TRUSTED
-from pointsman.render.stack import render
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.policy import TRUSTED
+from pointsman.render.manifests.stack import render
 
 NAMESPACE = "llm-d-sim"
 AHEAD = "ahead"  # not the one of the samples: the names of a stack that goes are free only when all of it is gone

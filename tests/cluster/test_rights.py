@@ -29,8 +29,8 @@ from pointsman.epp.server import Picker
 from pointsman.epp.sources.kube import OPTIONAL
 from pointsman.kube import Client, Key, Kind, Object
 from pointsman.operator.kinds import ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
-from pointsman.render.facts import Facts
-from pointsman.render.stack import render
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.stack import render
 
 RULES = read_yaml(ROOT / "config" / "rbac" / "role.yaml")["rules"]
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)

@@ -33,7 +33,7 @@ from pointsman.operator.kinds import (
     SERVICE,
 )
 from pointsman.operator.process import Process
-from pointsman.render.policy import Policy
+from pointsman.render.manifests.policy import Policy
 
 FRONT = "gaie-inference-scheduling-proxy"
 LEGACY = {f"Service/{FRONT}", "Deployment/ms-sim-stack-decode"}

@@ -24,13 +24,13 @@ from pointsman.local import programs
 from pointsman.local.http import get
 from pointsman.local.processes import die_with_parent
 from pointsman.local.publisher import hosts
-from pointsman.render.addresses import Address
-from pointsman.render.clusters import endpoints
-from pointsman.render.envoy import bootstrap
-from pointsman.render.filters import EXT_PROC
-from pointsman.render.gateway import FailureMode, FilePool, Gateway, ServicePool
-from pointsman.render.limits import Limits
-from pointsman.render.paths import INFERENCE
+from pointsman.render.envoy.addresses import Address
+from pointsman.render.envoy.bootstrap import bootstrap
+from pointsman.render.envoy.clusters import endpoints
+from pointsman.render.envoy.filters import EXT_PROC
+from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway, ServicePool
+from pointsman.render.envoy.limits import Limits
+from pointsman.render.envoy.paths import INFERENCE
 
 MODEL = "test/model"
 PATIENCE = 20.0

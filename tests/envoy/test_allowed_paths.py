@@ -10,7 +10,7 @@ from tests.envoy.raw import exchange, status
 from pointsman.core.documents import to_yaml
 from pointsman.core.files import replace
 from pointsman.local import programs
-from pointsman.render.paths import INFERENCE
+from pointsman.render.envoy.paths import INFERENCE
 from pointsman.sim.routes import CONTROLS, GENERATION
 
 FOR_ONE_POD = {

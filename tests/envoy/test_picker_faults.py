@@ -17,7 +17,7 @@ from tests.envoy.load import Tally, completion, load
 
 from pointsman.core.files import replace
 from pointsman.core.tls import self_signed
-from pointsman.render.gateway import FailureMode
+from pointsman.render.envoy.gateway import FailureMode
 
 SLOW = ("--time-to-first-token", "30ms", "--inter-token-latency", "10ms", "--max-num-seqs", "64")
 BOUND = 7.0

@@ -28,7 +28,7 @@ from pointsman.local.http import get
 from pointsman.local.programs import Settings, standard
 from pointsman.local.stack import Supervisor, until_ready
 from pointsman.local.state import Folder, Stack
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 _PROMPT = "The points are set before the train arrives."
 _SLOW_ENOUGH_TO_OVERLAP = "--time-to-first-token 150ms --inter-token-latency 5ms"

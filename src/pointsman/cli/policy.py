@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cyclopts import Parameter
 
 from pointsman.core.errors import UserError
-from pointsman.render.policy import TRUSTED, Labels, Policy
+from pointsman.render.manifests.policy import TRUSTED, Labels, Policy
 
 _LABEL = re.compile(r"([a-z0-9A-Z][-a-z0-9A-Z_./]{0,252})=([a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?)?")
 _PREFIX = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9._/:@]*")

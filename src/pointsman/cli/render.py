@@ -14,9 +14,9 @@ from pointsman.cli.policy import PolicyOptions
 from pointsman.core.documents import to_yaml
 from pointsman.core.errors import PointsmanError, UserError, find_ours
 from pointsman.core.values import nearest
-from pointsman.render.facts import Facts
-from pointsman.render.policy import Policy
-from pointsman.render.stack import stack
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.policy import Policy
+from pointsman.render.manifests.stack import stack
 
 File = Annotated[Path, Parameter(name=["--file", "-f"])]
 ABILITIES: Mapping[str, Mapping[str, Any]] = {

@@ -33,7 +33,7 @@ from pointsman.local.ports import Wish, settle
 from pointsman.local.programs import Settings, standard
 from pointsman.local.stack import START_TIMEOUT, Supervisor, until_ready
 from pointsman.local.state import MOST_REPLICAS, Folder, Stack, Wanted, default_folder
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 HOST = "127.0.0.1"
 DEFAULT_REPLICAS = 3

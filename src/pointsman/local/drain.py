@@ -6,7 +6,7 @@ import re
 from pointsman.local.http import ask, get
 from pointsman.local.observe import gauge
 from pointsman.local.replicas import Member
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 _LOOK_AGAIN = 0.1
 _CONNECTIONS = re.compile(rb"^http\.gateway\.downstream_cx_active: (\d+)$", re.MULTILINE)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pointsman.local.plan import Ports
-from pointsman.render.addresses import Address, socket_address
-from pointsman.render.types import duration, typed
+from pointsman.render.envoy.addresses import Address, socket_address
+from pointsman.render.envoy.types import duration, typed
 
 Document = dict[str, Any]
 

@@ -12,8 +12,8 @@ from pointsman.core.watch import watch_files
 from pointsman.local import objects
 from pointsman.local.plan import Plan
 from pointsman.local.state import Folder
-from pointsman.render.facts import Facts
-from pointsman.render.stack import stack
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.stack import stack
 
 _LOOK_EVERY = 0.2
 

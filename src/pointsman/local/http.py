@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import httptools
 
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
 from pointsman.local import envoys, flags
 from pointsman.local.plan import Deployment, Plan, Role, Service
-from pointsman.render.stack import Stack
+from pointsman.render.manifests.stack import Stack
 
 Object = Mapping[str, Any]
 

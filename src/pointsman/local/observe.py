@@ -12,7 +12,7 @@ import msgspec
 from pointsman.core.numbers import real, whole
 from pointsman.local.http import get
 from pointsman.local.state import Replica, Stack
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 Gauge = Literal["running", "waiting"]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 Role = Literal["simulator", "picker", "gateway"]
 Ports = Mapping[int, Address]

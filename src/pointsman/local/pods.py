@@ -14,7 +14,7 @@ from pointsman.local.plan import Deployment, Ports, Role
 from pointsman.local.ports import free_span
 from pointsman.local.processes import Process
 from pointsman.local.replicas import Member
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 HOST = "127.0.0.1"
 

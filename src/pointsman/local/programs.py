@@ -17,9 +17,9 @@ from pointsman.local.http import get
 from pointsman.local.plan import Deployment, Plan, Ports, Service
 from pointsman.local.processes import Probe, Program
 from pointsman.local.state import Folder
-from pointsman.render.addresses import Address
-from pointsman.render.envoy import bootstrap
-from pointsman.render.gateway import FailureMode, FilePool, Gateway
+from pointsman.render.envoy.addresses import Address
+from pointsman.render.envoy.bootstrap import bootstrap
+from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway
 
 NAMESPACE = "local"
 HTTP, LISTEN, ADMIN = 8200, 80, 19_000

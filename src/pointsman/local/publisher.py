@@ -23,8 +23,8 @@ from pointsman.local.http import get
 from pointsman.local.plan import Service
 from pointsman.local.programs import endpoint
 from pointsman.local.replicas import Member, behind, for_envoy, for_picker
-from pointsman.render import clusters
-from pointsman.render.addresses import Address
+from pointsman.render.envoy import clusters
+from pointsman.render.envoy.addresses import Address
 
 _ENVOY_READS_WITHIN = 5.0
 _LOOK_AGAIN = 0.02

@@ -17,7 +17,7 @@ from pointsman.local.pods import HOST
 from pointsman.local.ports import Wish, free_span, settle
 from pointsman.local.processes import Process, Program
 from pointsman.local.state import Folder
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 
 class Relay:

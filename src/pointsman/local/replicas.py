@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from pointsman.local.envoys import Backend, Host
 from pointsman.local.plan import Ports, Role, Service, matches
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 ALONE_UP_TO = 8
 """Simulators of a Deployment in which each is a process."""

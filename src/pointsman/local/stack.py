@@ -24,8 +24,8 @@ from pointsman.local.publisher import Outlets, Publisher, hosts
 from pointsman.local.relay import Relay
 from pointsman.local.replicas import Member
 from pointsman.local.state import Folder, Replica, Stack
-from pointsman.render.addresses import Address
-from pointsman.render.clusters import PICKERS
+from pointsman.render.envoy.addresses import Address
+from pointsman.render.envoy.clusters import PICKERS
 
 START_TIMEOUT = 30.0
 DRAIN_TIMEOUT = 30.0

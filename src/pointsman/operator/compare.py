@@ -28,9 +28,9 @@ from pointsman.operator.kinds import (
     MADE,
     OWNERSHIP,
 )
-from pointsman.render.facts import Facts
-from pointsman.render.policy import Policy, refusal
-from pointsman.render.stack import stack
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.policy import Policy, refusal
+from pointsman.render.manifests.stack import stack
 
 # What a server writes about an object, and not what anyone wants of it.
 _OF_THE_SERVER = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")

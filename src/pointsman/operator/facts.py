@@ -12,7 +12,7 @@ from pointsman.kube import Client, Kind, View
 from pointsman.kube.conditions import truth_of
 from pointsman.kube.errors import ApiError, Unreachable
 from pointsman.operator.kinds import DESTINATION_RULE, GATEWAY, GATEWAY_CLASS, HTTP_ROUTE, INFERENCE_POOL
-from pointsman.render.facts import Facts
+from pointsman.render.manifests.facts import Facts
 
 log = get_logger(__name__)
 _AWAY = 1.0

@@ -11,8 +11,8 @@ from typing import Any
 
 from pointsman.kube import Condition, Object
 from pointsman.kube.conditions import truth_of
-from pointsman.render.names import NAME, ROLE, SERVING
-from pointsman.render.stack import Component, Stack
+from pointsman.render.manifests.names import NAME, ROLE, SERVING
+from pointsman.render.manifests.stack import Component, Stack
 
 
 @dataclass(frozen=True, kw_only=True)

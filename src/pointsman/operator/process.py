@@ -26,8 +26,8 @@ from pointsman.kube.metrics import Metrics
 from pointsman.operator import crds
 from pointsman.operator.facts import Server, ask
 from pointsman.operator.kinds import LEASE, OWNERSHIP
-from pointsman.operator.simulator import Simulators
-from pointsman.render.policy import Policy
+from pointsman.operator.simulatordeployment import Simulators
+from pointsman.render.manifests.policy import Policy
 
 log = get_logger(__name__)
 

@@ -10,7 +10,7 @@ import structlog
 from pointsman.cli import app, main
 from pointsman.cli.operator import Options
 from pointsman.core.documents import read_yaml
-from pointsman.render.policy import Policy
+from pointsman.render.manifests.policy import Policy
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import yaml
 from pointsman.cli import main
 from pointsman.cli.render import facts
 from pointsman.core.errors import UserError
-from pointsman.render.facts import Facts
+from pointsman.render.manifests.facts import Facts
 
 SAMPLES = Path(__file__).parents[3] / "config" / "samples"
 FULL = str(SAMPLES / "sim_v1alpha1_simulatordeployment_full.yaml")

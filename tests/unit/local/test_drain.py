@@ -10,7 +10,7 @@ from pointsman.local.drain import drained
 from pointsman.local.plan import Role
 from pointsman.local.ports import any_free
 from pointsman.local.replicas import Member
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 
 @asynccontextmanager

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pointsman.local import envoys
 from pointsman.local.envoys import Backend, Host
-from pointsman.render.addresses import Address
-from pointsman.render.envoy import bootstrap
-from pointsman.render.gateway import Gateway, ServicePool
+from pointsman.render.envoy.addresses import Address
+from pointsman.render.envoy.bootstrap import bootstrap
+from pointsman.render.envoy.gateway import Gateway, ServicePool
 
 DOCUMENT = bootstrap(
     Gateway(

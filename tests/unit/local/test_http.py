@@ -8,7 +8,7 @@ import pytest
 
 from pointsman.local.http import Answer, get
 from pointsman.local.ports import any_free
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ from pointsman.api import parse, read
 from pointsman.core.errors import UserError
 from pointsman.local import objects
 from pointsman.local.plan import Deployment, Plan
-from pointsman.render.facts import Facts
-from pointsman.render.stack import Stack, stack
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.stack import Stack, stack
 
 SAMPLES = Path(__file__).parents[3] / "config" / "samples"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pointsman.local.observe import address, gauge
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 METRICS = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.

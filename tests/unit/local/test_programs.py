@@ -10,7 +10,7 @@ from pointsman.local.plan import Deployment
 from pointsman.local.processes import Program
 from pointsman.local.programs import Settings, picker_endpoints, program, relay, standard
 from pointsman.local.state import Folder
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 FOLDER = Folder(Path("/state"))
 

@@ -10,7 +10,7 @@ from pointsman.local.envoys import Backend
 from pointsman.local.plan import Service
 from pointsman.local.publisher import Outlets, Publisher, hosts
 from pointsman.local.replicas import Member
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 
 def member(port: int, *, healthy: bool = True, leaving: bool = False) -> Member:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pointsman.local.envoys import Backend, Host
 from pointsman.local.plan import Service
 from pointsman.local.replicas import Member, behind, for_envoy, for_picker, next_names, shares, surplus
-from pointsman.render.addresses import Address
+from pointsman.render.envoy.addresses import Address
 
 members = st.lists(
     st.builds(

@@ -11,7 +11,7 @@ from pointsman.kube.reflector import State
 from pointsman.kube.store import Store, entry
 from pointsman.operator.facts import Server, Sight, ask
 from pointsman.operator.kinds import DESTINATION_RULE, GATEWAY, GATEWAY_CLASS, HTTP_ROUTE, INFERENCE_POOL
-from pointsman.render.facts import Facts
+from pointsman.render.manifests.facts import Facts
 
 KINDS = (INFERENCE_POOL, GATEWAY, HTTP_ROUTE, DESTINATION_RULE, GATEWAY_CLASS)
 

@@ -7,7 +7,7 @@ from tests.unit.render.stacks import MESH, ON, STAGES, STANDARD, rendered
 
 from pointsman.kube import Object
 from pointsman.operator.findings import Findings, Observed, look
-from pointsman.render.stack import Stack
+from pointsman.render.manifests.stack import Stack
 
 SIMULATORS = "ms-sim-llm-sim-decode"
 PICKER = "gaie-sim-epp"

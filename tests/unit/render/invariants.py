@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from tests.unit.render.stacks import container, named, of_kind, selects
 
-from pointsman.render.objects import Object
-from pointsman.render.stack import Stack
+from pointsman.render.manifests.objects import Object
+from pointsman.render.manifests.stack import Stack
 
 Invariant = Callable[[Stack], None]
 

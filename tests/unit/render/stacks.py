@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pointsman.api import SimulatorDeployment, parse, read
-from pointsman.render.facts import Facts
-from pointsman.render.objects import Object
-from pointsman.render.stack import Stack, stack
+from pointsman.render.manifests.facts import Facts
+from pointsman.render.manifests.objects import Object
+from pointsman.render.manifests.stack import Stack, stack
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "config" / "samples"

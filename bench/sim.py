@@ -21,9 +21,9 @@ from typing import Any
 from bench import wrk
 from bench.parts import Part
 from pointsman.local.ports import any_free, free_span
-from pointsman.sim.engine import EngineConfig, Work
-from pointsman.sim.latency import StepModel
-from pointsman.sim.steps import StepEngine
+from pointsman.sim.engine.engine import EngineConfig, Work
+from pointsman.sim.engine.latency import StepModel
+from pointsman.sim.engine.steps import StepEngine
 
 _SCRIPT = """
 wrk.method = "POST"

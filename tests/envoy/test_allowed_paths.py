@@ -11,7 +11,7 @@ from pointsman.core.documents import to_yaml
 from pointsman.core.files import replace
 from pointsman.local import programs
 from pointsman.render.envoy.paths import INFERENCE
-from pointsman.sim.routes import CONTROLS, GENERATION
+from pointsman.sim.api.routes import CONTROLS, GENERATION
 
 FOR_ONE_POD = {
     *("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/ping", "/version", "/load", "/metrics"),

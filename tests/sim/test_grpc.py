@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tests.sim.simulator import Simulator, Start
 
-from pointsman.sim import tokens
+from pointsman.sim.text import tokens
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 MESSAGES: dict[str, list[tuple[str, int, int, str, bool]]] = {

@@ -12,7 +12,7 @@ import zmq
 from tests.ports import fresh_span
 from tests.sim.simulator import Simulator, Start
 
-from pointsman.sim import hashing, tokens
+from pointsman.sim.text import hashing, tokens
 
 TEXT = "The quick brown fox jumps over the lazy dog and then runs far away from it all again today, doesn't it? "
 

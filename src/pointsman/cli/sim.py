@@ -66,9 +66,9 @@ def fit(
 
     """
     from pointsman.core.documents import read_yaml
-    from pointsman.sim import fit as fitting
-    from pointsman.sim import recordings
-    from pointsman.sim.latency import step_model
+    from pointsman.sim.engine.latency import step_model
+    from pointsman.sim.fit import fit as fitting
+    from pointsman.sim.fit import recordings
 
     recording = recordings.load(run, blocks=num_gpu_blocks)
     if held_out:

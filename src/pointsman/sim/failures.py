@@ -10,7 +10,7 @@ import msgspec
 
 from pointsman.core.errors import PointsmanError
 from pointsman.core.http import Response
-from pointsman.sim.chance import Chance
+from pointsman.sim.engine.chance import Chance
 from pointsman.sim.settings import FAILURES, Settings
 
 _TYPES = {

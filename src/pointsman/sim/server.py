@@ -21,13 +21,13 @@ from pointsman.core.documents import parse_yaml, read_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.http import Limits, Listener, Request, Response, Server
 from pointsman.core.logs import get_logger
-from pointsman.sim import rpc
-from pointsman.sim.dataset import Dataset
+from pointsman.sim.api.routes import Routes
+from pointsman.sim.engine.latency import StepModel, step_model
 from pointsman.sim.failures import Refusal, fault
-from pointsman.sim.latency import StepModel, step_model
-from pointsman.sim.pod import Pod
-from pointsman.sim.routes import Routes
+from pointsman.sim.grpc import rpc
+from pointsman.sim.pod.pod import Pod
 from pointsman.sim.settings import Settings
+from pointsman.sim.text.dataset import Dataset
 
 if TYPE_CHECKING:
     from pointsman.wire.listener import Listener as WireListener
@@ -175,7 +175,7 @@ async def _publish(pod: Pod, *, place: Place, environ: Mapping[str, str]) -> Non
     """Publish a pod's KV events until cancelled."""
     import zmq  # only here: it costs memory and start-up time
 
-    from pointsman.sim.events import Publisher, shift_port
+    from pointsman.sim.pod.events import Publisher, shift_port
 
     settings = pod.settings
     host = environ.get("POD_IP") or "127.0.0.1"
@@ -219,7 +219,7 @@ class Speaker:
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of one connection."""
-        from pointsman.sim import grpc
+        from pointsman.sim.grpc import server as grpc
 
         if self._listener is None:
             self._listener = grpc.listener(rpc.methods(self._pod), budget=self._budget)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pointsman.core.errors import UserError
 from pointsman.core.numbers import whole
-from pointsman.sim.latency import Pace
+from pointsman.sim.engine.latency import Pace
 
 FAILURES = ("rate_limit", "invalid_api_key", "context_length", "server_error", "invalid_request", "model_not_found")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pointsman.sim.routes import CONTROLS, GENERATION
+from pointsman.sim.api.routes import CONTROLS, GENERATION
 from pointsman.sim.settings import OPTIONS, Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "simulator.md"

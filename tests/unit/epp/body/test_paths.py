@@ -11,7 +11,7 @@ from pointsman.core.http_messages import split_target
 from pointsman.epp.body.parsers import ParserChoice, path_of
 from pointsman.epp.body.paths import canonical
 from pointsman.epp.request.refusals import BadRequest
-from pointsman.sim.routes import CONTROLS, GENERATION
+from pointsman.sim.api.routes import CONTROLS, GENERATION
 
 NAME_A_MODEL = {*GENERATION, *(path for path in CONTROLS if path.endswith(("/embeddings", "/render")))}
 

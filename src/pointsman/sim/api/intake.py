@@ -1,0 +1,184 @@
+"""From a plan to a job: who serves it, whether it may, and what it will say.
+
+This is the one code path for meaning behind all generation routes. Every check raises a `Refusal` before anything was
+sent or queued; after that the job belongs to the pod. What the answer says is decided here in full, so that it does
+not depend on when it runs.
+"""
+
+from pointsman.sim import failures
+from pointsman.sim.api import plans
+from pointsman.sim.api.images import ImageWriter
+from pointsman.sim.api.plans import Plan
+from pointsman.sim.engine.chance import Chance
+from pointsman.sim.engine.engine import TooLarge
+from pointsman.sim.engine.latency import sample
+from pointsman.sim.failures import Refusal
+from pointsman.sim.jobs.job import Asker, Job
+from pointsman.sim.pod.pod import Pod
+from pointsman.sim.text import tools
+from pointsman.sim.text.answers import Answer, cut, echo, random_answer
+from pointsman.sim.text.prompts import Prompt
+
+# What a prefill pod hands to the decode pod. There is no memory behind it, hence the names.
+TRANSFER = {
+    "do_remote_decode": False,
+    "do_remote_prefill": True,
+    "remote_block_ids": ["DUMMY_ID"],
+    "remote_engine_id": "DUMMY_ID",
+    "remote_host": "DUMMY",
+    "remote_port": 1234,
+    "tp_size": 1,
+}
+MOST_TOKENS = 4_000_000  # of one request; answers are made up whole, so this bounds what a request can cost
+ENCODED = {"peer_host": "DUMMY", "peer_port": 1234, "size_bytes": 2359296, "nixl_agent_metadata_b64": "RFVNTVk="}
+
+
+def resolve(pod: Pod, model: str | None) -> tuple[str, str | None]:
+    """Return the name to show, and the adapter if the model is one.
+
+    Raises Refusal 404 when nothing here has that name.
+    """
+    names = pod.settings.names
+    if model is None or model in names:
+        return names[0], None
+    if model in pod.loras:
+        return model, model
+    raise Refusal(404, f"The model `{model}` does not exist.", param="model")
+
+
+def accept(pod: Pod, plan: Plan, *, request: Asker, request_id: str, headers: bytes) -> None:
+    """Start the job that the plan describes.
+
+    Raises Refusal when it cannot be served.
+    """
+    settings = pod.settings
+    failure = failures.injected(settings, request_id=request_id)
+    if failure is not None:
+        raise failure
+    shown, lora = resolve(pod, plan.model)
+    plans.validate(plan)
+    if plan.tools and not settings.skip_tool_validation:
+        tools.check(plan.tools, style=plan.tool_style)
+    job = Job(
+        request,
+        id=request_id,
+        model=shown,
+        lora=lora,
+        created=int(pod.wall()),
+        streaming=plan.streaming,
+        headers=headers,
+    )
+    job.usage_wanted = plan.usage_wanted
+    job.usage_details = settings.enable_kvcache
+    job.max_tokens = plan.max_tokens
+    _fill(pod, job, plan)
+    job.writer = plan.writer(job)
+    if settings.omni and plan.images:
+        _illustrate(pod, job, asked=_is_true(request.headers.get(b"x-send-image")))
+    _start(pod, job, plan, forced=_is_true(request.headers.get(b"x-cache-threshold-finish-reason")))
+
+
+def _is_true(value: bytes | None) -> bool:
+    """Read a header as Go reads a truth."""
+    return value in {b"1", b"t", b"T", b"true", b"TRUE", b"True"}
+
+
+def _illustrate(pod: Pod, job: Job, *, asked: bool) -> None:
+    """Let the answer end with an image, where that was asked for or drawn."""
+    settings = pod.settings
+    chance = Chance(settings.seed, job.id, "image")
+    if len(job.choices) > 1 or job.choices[0].calls or not (asked or chance.happens(settings.image_emission_rate)):
+        return
+    mean, deviation = settings.time_to_generate_image, settings.time_to_generate_image_std_dev
+    seconds = sample(mean, deviation=deviation, chance=chance)
+    job.writer = ImageWriter(job)
+    job.pause = lambda go_on: pod.loop.call_later(seconds, go_on)
+
+
+def _start(pod: Pod, job: Job, plan: Plan, *, forced: bool) -> None:
+    if forced or _below_threshold(pod, job, plan):
+        job.refuse_politely("cache_threshold")
+        return
+    remote = bool(plan.transfer and plan.transfer.do_remote_prefill)
+    try:
+        pod.start(job, remote=remote, priority=plan.priority)
+    except TooLarge as error:
+        pod.abort(job)
+        raise Refusal(400, f"The request does not fit: {error}") from None
+
+
+def _below_threshold(pod: Pod, job: Job, plan: Plan) -> bool:
+    threshold = pod.settings.global_cache_hit_threshold if plan.threshold is None else plan.threshold
+    if not threshold or not pod.settings.enable_kvcache:
+        return False
+    return any(pod.cached_share(choice.prompt, lora=job.lora) < threshold for choice in job.choices)
+
+
+def _fill(pod: Pod, job: Job, plan: Plan) -> None:
+    """Give the job its choices: every prompt n times, grouped by prompt."""
+    prompts = plan.prompts()
+    if not pod.room_for(len(prompts) * plan.n):  # before anything is made up for them
+        raise Refusal(429, "Failed to enqueue request, waiting requests queue is full")
+    if len(prompts) * plan.n * (plan.max_tokens or 0) > MOST_TOKENS:
+        raise Refusal(400, f"One request may ask for at most {MOST_TOKENS} tokens over all its choices")
+    for prompt in prompts:
+        _check_window(prompt, limit=plan.max_tokens, window=pod.settings.max_model_len)
+        for _ in range(plan.n):
+            chance = Chance(pod.settings.seed, job.id, len(job.choices), "answer")
+            made = _calls(pod, plan, chance)
+            answer = made or _answer(pod, prompt, plan, chance)
+            choice = job.add(prompt=prompt, answer=answer if isinstance(answer, Answer) else _spoken(answer))
+            if made:
+                choice.calls = made
+                choice.finish_reason = "tool_calls"
+    if plan.transfer and plan.transfer.do_remote_decode:
+        job.kv_transfer = TRANSFER
+        for choice in job.choices:
+            choice.finish_reason = "remote_decode"
+    if pod.settings.mm_encoder_only:
+        job.media = {name: ENCODED for choice in job.choices for name in choice.prompt.media}
+
+
+def _check_window(prompt: Prompt, *, limit: int | None, window: int) -> None:
+    wanted = prompt.count + (limit or 1)
+    if wanted > window:
+        raise Refusal(
+            400,
+            f"This model's maximum context length is {window} tokens. However, you requested {wanted} tokens "
+            f"({prompt.count} in the messages, {wanted - prompt.count} in the completion). "
+            "Please reduce the length of the messages or completion.",
+        )
+
+
+def _calls(pod: Pod, plan: Plan, chance: Chance) -> list[tools.Token]:
+    if not plan.tools or (plan.tool_style == "responses" and plan.tools_answered):
+        return []
+    made = tools.calls(plan.tools, choice=plan.tool_choice, style=plan.tool_style, chance=chance, settings=pod.settings)
+    return list(tools.call_tokens(made))
+
+
+def _spoken(made: list[tools.Token]) -> Answer:
+    return Answer([piece or "" for _, piece, _ in made], "tool_calls")
+
+
+def _answer(pod: Pod, prompt: Prompt, plan: Plan, chance: Chance) -> Answer:
+    settings = pod.settings
+    if settings.mm_encoder_only:
+        return Answer(["!"] * (plan.max_tokens or 1), "length")
+    if settings.mode == "echo":
+        answer = _echo_ids(prompt, plan) if plan.as_ids else echo(prompt.echo, max_tokens=plan.max_tokens)
+    else:
+        room = settings.max_model_len - prompt.count
+        source = pod.dataset.answer if pod.dataset is not None else None
+        answer = (
+            source(prompt, chance, max_tokens=plan.max_tokens, room=room, ignore_eos=plan.ignore_eos)
+            if source is not None
+            else random_answer(chance, max_tokens=plan.max_tokens, room=room, ignore_eos=plan.ignore_eos)
+        )
+    return cut(answer, stop=plan.stop) if plan.stop and not plan.ignore_eos else answer
+
+
+def _echo_ids(prompt: Prompt, plan: Plan) -> Answer:
+    ids = list(prompt.ids)
+    reason = "length" if plan.max_tokens is not None and len(ids) >= plan.max_tokens else "stop"
+    return Answer([f"{number} " for number in ids], reason, ids)

@@ -1,0 +1,120 @@
+"""The shape of /v1/messages, Anthropic's API: named events when streamed, one document otherwise."""
+
+from typing import Any
+
+import msgspec
+
+from pointsman.sim.failures import Refusal
+from pointsman.sim.jobs.frames import GAP, encode, frame, named_event
+from pointsman.sim.jobs.job import Choice, Job
+from pointsman.sim.text.bodies import Anthropic, Message
+from pointsman.sim.text.prompts import content_text
+
+STOP = {"tool_calls": "tool_use", "length": "max_tokens", "cache_threshold": "max_tokens"}
+
+
+def conversation(read: Anthropic) -> list[Message]:
+    """Return the messages as a chat, the system text first, results of tools as their text."""
+    system = content_text(read.system)
+    found = [Message(role="system", content=system)] if system else []
+    for message in read.messages:
+        content = message.content
+        if isinstance(content, list):
+            content = [_flat(part) for part in content]
+        found.append(Message(role=message.role, content=content))
+    return found
+
+
+def _flat(part: dict[str, Any]) -> dict[str, Any]:
+    match part.get("type"):
+        case "tool_result":
+            return {"type": "text", "text": content_text(part.get("content"))}
+        case "tool_use":
+            given = msgspec.json.encode(part.get("input")).decode()
+            return {"type": "text", "text": f"[{part.get('name')}({given})]"}
+    return part
+
+
+class MessagesWriter:
+    """Writes messages."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def _usage(self, *, output: int) -> dict[str, Any]:
+        usage = self.job.usage()
+        cached = (usage["prompt_tokens_details"] or {}).get("cached_tokens", 0)
+        return {
+            "input_tokens": usage["prompt_tokens"],
+            "output_tokens": output,
+            "cache_read_input_tokens": cached,
+        }
+
+    def _message(self, content: list[Any], *, reason: str | None, output: int) -> dict[str, Any]:
+        return {
+            "id": f"msg_{self.job.id}",
+            "type": "message",
+            "role": "assistant",
+            "model": self.job.model,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": None,
+            "usage": self._usage(output=output),
+        }
+
+    def begin(self, choice: Choice) -> bytes:
+        start = named_event("message_start", {"message": self._message([], reason=None, output=0)})
+        if choice.calls:
+            return start + named_event("ping", {})
+        choice.frame = frame(
+            named_event("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": GAP}})
+        )
+        block = {"index": 0, "content_block": {"type": "text", "text": ""}}
+        return start + named_event("content_block_start", block) + named_event("ping", {})
+
+    def tokens(self, choice: Choice, first: int, end: int) -> bytes:
+        if choice.calls:
+            return self._call_tokens(choice, first, end)
+        assert choice.frame is not None
+        return choice.frame.around(choice.answer.pieces[first:end])
+
+    def _call_tokens(self, choice: Choice, first: int, end: int) -> bytes:
+        events = []
+        for call, piece, opening in choice.calls[first:end]:
+            if piece is None:
+                continue
+            if opening:
+                if call.index:
+                    events.append(named_event("content_block_stop", {"index": call.index - 1}))
+                block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+                shown = {"index": call.index, "content_block": block}
+                events.append(named_event("content_block_start", shown))
+            delta = {"type": "input_json_delta", "partial_json": piece}
+            events.append(named_event("content_block_delta", {"index": call.index, "delta": delta}))
+        return b"".join(events)
+
+    def finish(self, choice: Choice) -> bytes:
+        last = choice.calls[-1][0].index if choice.calls else 0
+        reason = STOP.get(choice.finish_reason, "end_turn")
+        usage = self._usage(output=len(choice.answer.pieces))
+        delta = {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
+        return named_event("content_block_stop", {"index": last}) + named_event("message_delta", delta)
+
+    def close(self) -> bytes:
+        return named_event("message_stop", {})
+
+    def failure(self, refusal: Refusal) -> bytes:
+        return named_event("error", {"error": {"type": "api_error", "message": str(refusal)}})
+
+    def whole(self) -> bytes:
+        choice = self.job.choices[0]
+        if choice.calls:
+            content: list[Any] = [
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": msgspec.json.decode(call.arguments)}
+                for call, _, opening in choice.calls
+                if opening
+            ]
+        else:
+            content = [{"type": "text", "text": choice.text}]
+        reason = STOP.get(choice.finish_reason, "end_turn")
+        return encode(self._message(content, reason=reason, output=len(choice.answer.pieces)))

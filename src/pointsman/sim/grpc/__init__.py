@@ -1,0 +1,1 @@
+"""vLLM's gRPC API, with reflection, on our own wire."""

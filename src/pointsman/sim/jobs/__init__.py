@@ -1,0 +1,1 @@
+"""A request on its way through the engine, and the frames in which its answer leaves."""

@@ -1,0 +1,1 @@
+"""One simulated Pod: its engine, its metrics, its KV cache events."""

@@ -1,0 +1,308 @@
+"""One simulated pod: an engine, its metrics, its adapters, and the timer that drives it in real time.
+
+The pod gives the engine the clock and hands what comes out to the jobs. One timer per pod, set to the
+engine's next wake; all that is due when it fires is written in that pass. A wake-up may be late by the loop's
+granularity (a millisecond); deadlines are the engine's and absolute, so lateness never adds up.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha1
+
+from pointsman.core.errors import UserError
+from pointsman.sim.engine.chance import Chance
+from pointsman.sim.engine.engine import ABORTED, DONE, Engine, EngineConfig, Seq, Step, Work
+from pointsman.sim.engine.lanes import LaneEngine
+from pointsman.sim.engine.latency import PacedModel, StepModel, StepsAndTransfers
+from pointsman.sim.engine.steps import StepEngine
+from pointsman.sim.jobs.job import Choice, Job
+from pointsman.sim.pod import fakes
+from pointsman.sim.pod.metrics import Gauges, Metrics
+from pointsman.sim.settings import Settings
+from pointsman.sim.text import hashing
+from pointsman.sim.text.dataset import Dataset
+from pointsman.sim.text.prompts import Prompt
+
+_URL = uuid.NAMESPACE_URL.bytes
+GRAIN = 0.001  # seconds; the loop cannot wake more finely, and tokens due within it leave together
+
+
+def build_engine(settings: Settings, *, step_model: StepModel | None, events: bool) -> Engine:
+    """Return the engine that the settings ask for."""
+    config = EngineConfig(
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        max_loras=settings.max_loras,
+        blocks=settings.kv_cache_size if settings.enable_kvcache else None,
+        block_size=settings.block_size,
+        seed=settings.seed,
+        pipelined=settings.async_scheduling,
+    )
+    if step_model is not None:
+        latency = StepsAndTransfers(step_model, settings.pace())
+        return StepEngine(config, latency=latency, hasher=hashing.child, events=events)
+    paced = PacedModel(settings.pace())
+    return LaneEngine(config, latency=paced, hasher=hashing.child, events=events, catch_up=True)
+
+
+def url_uuid(name: str) -> str:
+    """Return UUID version 5 of the name in the URL namespace, without the detour over a UUID object."""
+    digits = sha1(_URL + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
+
+
+class Pod:
+    """A simulated vLLM in one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        port: int,
+        rank: int = -1,
+        step_model: StepModel | None = None,
+        dataset: Dataset | None = None,
+        clock: Callable[[], float] = time.monotonic,  # the loop's own is cut to milliseconds
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self.port = port
+        self.rank = rank  # data-parallel rank, -1 without
+        self.wall = wall
+        self.loop = asyncio.get_running_loop()
+        self.clock = clock
+        self.started = self.clock()
+        listened = settings.zmq_endpoint or settings.kv_events_replay_endpoint
+        events = settings.enable_kvcache and bool(listened)
+        self.engine = build_engine(settings, step_model=step_model, events=events)
+        self.metrics = Metrics(
+            model=settings.names[0],
+            max_model_len=settings.max_model_len,
+            block_size=settings.block_size,
+            blocks=settings.kv_cache_size,
+            max_loras=settings.max_loras,
+            dialect=settings.metrics_dialect,
+        )
+        self.loras = {module["name"]: str(module.get("path") or module["name"]) for module in settings.lora_modules}
+        self.jobs: set[Job] = set()
+        self.hung: set[Job] = set()  # taken on and never to be answered
+        self.dataset = dataset
+        self.sleeping = False
+        self.stopping = False
+        self.on_blocks: Callable[[], None] | None = None  # called after the engine may have cached or evicted
+        self._requests = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake: float | None = None
+        self._pumping = False
+        self._roots: dict[str, int] = {}
+        self._lora_state: tuple[str, str] = ("", "")
+        self._lora_changed = wall()
+        self._fakes: fakes.Fakes | None = None
+        self._frozen: bytes | None = None
+        self.apply(settings)
+
+    def apply(self, settings: Settings) -> None:
+        """Take over settings that may change while serving; what runs keeps its deadlines.
+
+        Raises UserError when they cannot be used, and changes nothing then.
+        """
+        fake = fakes.parse(settings.fake_metrics) if settings.fake_metrics is not None else None
+        fakes.check_factors(settings.lie_metrics or {})
+        step = settings.latency_calculator == "step"
+        if step != (self.settings.latency_calculator == "step"):
+            raise UserError("latency-calculator cannot change to or from step while serving: restart instead")
+        frozen = (self._frozen or self.page()) if settings.freeze_metrics else None
+        self.settings, self._fakes, self._frozen = settings, fake, frozen
+        self.engine.slowdown = 1.0
+        if isinstance(self.engine, LaneEngine):
+            self.engine.latency = PacedModel(settings.pace())
+        elif isinstance(self.engine, StepEngine) and isinstance(self.engine.latency, StepsAndTransfers):
+            self.engine.latency = replace(self.engine.latency, pace=settings.pace())
+        if fake is not None:
+            fake.fill(self.metrics)
+
+    @property
+    def load(self) -> int:
+        """Sequences in the engine."""
+        books = self.engine.books
+        return len(books.running) + len(books.waiting) + books.transferring
+
+    def next_id(self) -> str:
+        """Return the next request id; the same seed gives the same ids in the same order."""
+        self._requests += 1
+        return url_uuid(f"{self.settings.seed}-{self.port}-{self._requests}")
+
+    def root(self, model: str) -> int:
+        """Return the parent of a model's first blocks."""
+        known = self._roots.get(model)
+        if known is None:
+            known = self._roots[model] = hashing.root(model, seed=self.settings.hash_seed)
+        return known
+
+    def room_for(self, choices: int) -> bool:
+        """Whether so many more sequences may run or wait."""
+        limit = self.settings.max_num_seqs + self.settings.max_waiting_queue_length
+        return self.load + choices <= limit
+
+    def cached_share(self, prompt: Prompt, *, lora: str | None) -> float:
+        """Return the share of a prompt's tokens that the cache holds."""
+        pool, size = self.engine.books.pool, self.settings.block_size
+        if pool is None or not prompt.count:
+            return 0.0
+        keys = prompt.keys(start=self.root(lora or self.settings.model), block_size=size)
+        return pool.hits(keys, limit=len(keys)) * size / prompt.count
+
+    def start(self, job: Job, *, remote: bool, priority: int) -> None:
+        """Hand a job's choices to the engine, and write what comes out at once."""
+        self.jobs.add(job)
+        job.done = self.jobs.discard
+        job.request.on_disconnect = lambda: self.abort(job)
+        if self._misbehave(job):
+            return
+        self.metrics.choices.observe(len(job.choices))
+        if self._wake is not None or self.settings.slow_start_factor != 1.0:
+            self._collect()
+        now = self.clock()
+        cached = self.settings.enable_kvcache
+        for choice in job.choices:
+            prompt = choice.prompt
+            root = self.root(job.lora or self.settings.model) if cached else 0
+            work = Work(
+                id=f"{job.id}-{choice.index}",
+                prompt_tokens=max(prompt.count, 1),
+                output_tokens=choice.last,
+                keys=prompt.keys(start=root, block_size=self.settings.block_size) if cached else (),
+                lora=job.lora,
+                priority=priority,
+                remote_tokens=prompt.count if remote else 0,
+                prompt_ids=prompt.ids if cached else (),
+                output_ids=choice.answer.ids if cached else (),
+                owner=choice,
+            )
+            choice.seq = self.engine.submit(work, now=now)
+        self._pump()
+
+    def _misbehave(self, job: Job) -> bool:
+        """Draw the faults of this job; true if it is left hanging."""
+        settings = self.settings
+        if not settings.hang_rate and not settings.abort_rate:
+            return False
+        chance = Chance(settings.seed, job.id, "fault")
+        if chance.happens(settings.hang_rate):
+            self.hung.add(job)
+            return True
+        if chance.happens(settings.abort_rate):
+            job.cut_at = chance.below(job.choices[0].last)
+        return False
+
+    def _slowdown(self) -> float:
+        """Return how much slower a pod that just started is; the factor fades to 1."""
+        settings = self.settings
+        if not settings.slow_start_duration:
+            return 1.0
+        left = 1.0 - (self.clock() - self.started) / settings.slow_start_duration
+        return 1.0 + (settings.slow_start_factor - 1.0) * max(left, 0.0)
+
+    def abort(self, job: Job) -> None:
+        """Take a job out of the engine; its room is free at once."""
+        job.close()
+        self.jobs.discard(job)
+        self.hung.discard(job)
+        now = self.clock()
+        self._collect()
+        for choice in job.choices:
+            seq = choice.seq
+            if seq is not None and seq.state not in {DONE, ABORTED}:
+                self.engine.abort(seq, now=now)
+        self._pump()
+
+    def clear_cache(self) -> None:
+        """Forget all cached blocks that nobody uses, and say so."""
+        self.engine.books.clear_cache()
+        if self.on_blocks is not None:
+            self.on_blocks()
+
+    # driving the engine
+
+    def _pump(self) -> None:
+        self._collect()
+        if self.on_blocks is not None:
+            self.on_blocks()
+        wake = self.engine.next_wake
+        if wake == self._wake:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake = wake
+        self._timer = None
+        if wake is not None:
+            now = self.clock()
+            self._timer = self.loop.call_later(max(wake - now, GRAIN), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = self._wake = None
+        self._pump()
+
+    def _collect(self) -> None:
+        if self._pumping:
+            return  # a peer that vanished while we wrote to it: its abort comes through here again
+        self._pumping = True
+        if self.settings.slow_start_factor != 1.0:
+            self.engine.slowdown = self._slowdown()
+        try:
+            for step in self.engine.advance(self.clock()):
+                self._deliver(step)
+        finally:
+            self._pumping = False
+
+    def _deliver(self, step: Step) -> None:
+        self.metrics.step(step)
+        each = step.each
+        for seq in step.emitted:
+            seq.work.owner.emit(each)
+        for seq in step.finished:
+            self._account(seq)
+
+    def _account(self, seq: Seq) -> None:
+        choice: Choice = seq.work.owner
+        job = choice.job
+        self.metrics.finished(seq, reason=choice.finish_reason, max_tokens=job.max_tokens)
+        if job.closed and job.choices:
+            job.release()
+
+    # what a scrape sees
+
+    def gauges(self) -> Gauges:
+        """Return what is true now, after everything that is due."""
+        self._pump()
+        books = self.engine.books
+        running = ",".join(sorted(books.loras))
+        waiting = ",".join(sorted({seq.work.lora for seq in books.waiting if seq.work.lora}))
+        if (running, waiting) != self._lora_state:
+            self._lora_state = running, waiting
+            self._lora_changed = self.wall()
+        queued = len(books.waiting) + books.transferring
+        return Gauges(len(books.running), queued, books.usage, running, waiting, self._lora_changed)
+
+    def page(self) -> bytes:
+        """Return the metrics page."""
+        if self._frozen is not None:
+            return self._frozen
+        books = self.engine.books
+        gauges = fakes.lied(self.gauges(), self.settings.lie_metrics)
+        if self._fakes is not None:
+            interval = self.settings.fake_metrics_refresh_interval
+            seconds = (self.clock() - self.started) // interval * interval
+            gauges = self._fakes.gauges(gauges, seconds=seconds)
+        counters: dict[str, float] = {
+            "prefix_cache_hits_total": books.hit_tokens,
+            "prefix_cache_queries_total": books.queried_tokens,
+            "num_preemptions_total": books.preemptions,
+        }
+        if self._fakes is not None:
+            counters |= self._fakes.counters
+        return self.metrics.render(gauges, counters=counters)

@@ -1,0 +1,1 @@
+"""What is said: tokens, prompts, answers, tool calls; how prompts become blocks."""

@@ -73,7 +73,18 @@ def small_disk(envoy: Path, tmp_path: Path) -> Iterator[SmallDisk]:
     user = ("--user", "--preserve-credentials") if how == "-rm" else ()
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        line = ["nsenter", "--target", str(holder.pid), "--mount", *user, "--", sys.executable, "-m", "pointsman"]
+        line = [
+            "nsenter",
+            "--target",
+            str(holder.pid),
+            "--mount",
+            "--root",
+            *user,
+            "--",
+            sys.executable,
+            "-m",
+            "pointsman",
+        ]
         return subprocess.run(
             [*line, *arguments], env=environment, capture_output=True, text=True, timeout=90, check=False
         )

@@ -15,16 +15,19 @@ from dataclasses import dataclass
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+# No group is repeated possessively: Python before 3.11.5 gets that wrong. They are repeated only so often instead, so
+# that what the engine remembers for going back stays small, and `_run` repeats the whole.
+_TIMES = 64
 _WS = rb"[ \t\r\n]*+"
-_INSIDE = rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'
-_SCALAR = rb'(?:"%b"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)' % _INSIDE
+_INSIDE = rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+){0,%d}' % _TIMES
+_SCALAR = rb'(?:"%b"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|true|false|null)' % _INSIDE
 _PAIR = rb'"%b"%b:%b' % (_INSIDE, _WS, _WS)
-_ITEMS = rb"\[%b(?:%b%b(?:,%b%b%b)*+)?+\]" % (_WS, _SCALAR, _WS, _WS, _SCALAR, _WS)
-_PAIRS = rb"\{%b(?:%b%b%b(?:,%b%b%b%b)*+)?+\}" % (_WS, _PAIR, _SCALAR, _WS, _WS, _PAIR, _SCALAR, _WS)
+_ITEMS = rb"\[%b(?:%b%b(?:,%b%b%b){0,%d})?\]" % (_WS, _SCALAR, _WS, _WS, _SCALAR, _WS, _TIMES)
+_PAIRS = rb"\{%b(?:%b%b%b(?:,%b%b%b%b){0,%d})?\}" % (_WS, _PAIR, _SCALAR, _WS, _WS, _PAIR, _SCALAR, _WS, _TIMES)
 _FLAT = rb"(?:%b|%b|%b)%b,%b" % (_SCALAR, _ITEMS, _PAIRS, _WS, _WS)  # nothing deeper within it, and something after it
 _STRING = re.compile(_INSIDE)
-_ELEMENTS = re.compile(rb"(?:%b)*+" % _FLAT)
-_MEMBERS = re.compile(rb"(?:%b%b)*+" % (_PAIR, _FLAT))
+_ELEMENTS = re.compile(rb"(?:%b){0,%d}" % (_FLAT, _TIMES))
+_MEMBERS = re.compile(rb"(?:%b%b){0,%d}" % (_PAIR, _FLAT, _TIMES))
 _LITERALS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 _DIGITS = frozenset(b"0123456789")
@@ -119,6 +122,13 @@ def _match(pattern: "re.Pattern[bytes]", data: bytes, at: int) -> int:
     return found.end()
 
 
+def _run(pattern: "re.Pattern[bytes]", data: bytes, at: int) -> int:
+    """Return where such a pattern, repeated as often as it matches something, ends."""
+    while (end := _match(pattern, data, at)) > at:
+        at = end
+    return at
+
+
 def _value(data: bytes, at: int, members: list[MemberSpan]) -> int:
     """Check the value that begins here and all within it; note the members of the outermost object."""
     stack: list[int] = []  # the open brackets
@@ -129,7 +139,7 @@ def _value(data: bytes, at: int, members: list[MemberSpan]) -> int:
             key, at, key_start = _key(data, at, stack, key, key_start)
             continue
         if opened == _OPEN_ARRAY:
-            at = _match(_ELEMENTS, data, at)
+            at = _run(_ELEMENTS, data, at)
             continue
         # A value has ended: close what it closes.
         while stack:
@@ -143,7 +153,7 @@ def _value(data: bytes, at: int, members: list[MemberSpan]) -> int:
                 if inside == _OPEN_OBJECT:
                     key, at, key_start = _key(data, at, stack, key, key_start)
                 else:
-                    at = _match(_ELEMENTS, data, at)
+                    at = _run(_ELEMENTS, data, at)
                 break
             if sign != (_CLOSE_OBJECT if inside == _OPEN_OBJECT else _CLOSE_ARRAY):
                 where = "after object key:value pair" if inside == _OPEN_OBJECT else "after array element"
@@ -184,7 +194,7 @@ def _begin(data: bytes, at: int, stack: list[int]) -> tuple[int, int]:
 def _key(data: bytes, at: int, stack: list[int], key: str, start: int) -> tuple[str, int, int]:
     """Step over a key and its colon; return the outermost object's current key, where its value begins, and that."""
     if len(stack) > 1:
-        at = _match(_MEMBERS, data, at)
+        at = _run(_MEMBERS, data, at)
     if data[at] != _QUOTE:
         raise NotJson(f"invalid character {_quote(data[at])} looking for beginning of object key string")
     stop = _string(data, at)
@@ -199,7 +209,7 @@ def _key(data: bytes, at: int, stack: list[int], key: str, start: int) -> tuple[
 
 def _string(data: bytes, at: int) -> int:
     """Return the position after the string that begins here."""
-    at = _match(_STRING, data, at + 1)
+    at = _run(_STRING, data, at + 1)
     sign = data[at]
     if sign == _QUOTE:
         return at + 1

@@ -23,9 +23,10 @@ _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"
 _LABEL = re.compile(rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
 _ESCAPE = re.compile(r"\\(.)")
 _AFTER_NAME = frozenset(b"{ \t")
-_LABELS = rb'((?:[^"}\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+)'  # up to the first brace that is not in quotes
+# Up to the first brace that is not in quotes. No group is repeated possessively: Python before 3.11.5 gets that wrong.
+_LABELS = rb'((?:[^"}\n]++|"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*")*)'
 _REST = (
-    rb"(?:[ \t]*+\{%b\}[ \t]*+|[ \t]++)([^\s]++)(?:[ \t]++([^\s]++))?+[ \t\r]*+(?:\n|\Z)" % _LABELS
+    rb"(?:[ \t]*+\{%b\}[ \t]*+|[ \t]++)([^\s]++)(?:[ \t]++([^\s]++))?[ \t\r]*+(?:\n|\Z)" % _LABELS
 )  # of a line, after its name
 _MOST_LABELS = 16_384  # bytes in one line's braces; what they mean is remembered, so a liar must not choose how much
 _MOST_DIGITS = 20  # of a time in milliseconds

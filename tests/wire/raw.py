@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -88,3 +89,15 @@ class Attacker:
 async def aside(attack: Callable[[], None]) -> None:
     """Run an attack in a thread."""
     await asyncio.to_thread(attack)
+
+
+async def newcomer(port: int, *, tls: ssl.SSLContext | None = None) -> None:
+    """Connect, check the health, and leave."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+    writer.write(PREFACE + settings({}) + headers(1, path=CHECK) + frame(Kind.DATA, 1, 1, b"\0\0\0\0\0"))
+    seen = b""
+    while b"grpc-status" not in seen:
+        part = await reader.read(65_536)
+        assert part, "turned away"
+        seen += part
+    writer.close()

@@ -12,7 +12,7 @@ import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 from tests.bystander import Send, resident_mib, watched
 from tests.wire.picker import RunningPicker, running_picker
-from tests.wire.raw import CHECK, WIDE, Attacker, aside, data, headers, request_body, request_headers
+from tests.wire.raw import WIDE, Attacker, aside, data, headers, newcomer, request_body, request_headers
 from tests.wire.test_grpcio import headers as ext_proc_headers
 
 from pointsman.wire.frames import PAIR, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
@@ -51,18 +51,6 @@ async def client(picker: RunningPicker) -> AsyncIterator[Send]:
             assert "x-gateway-destination-endpoint" in str(replies[0].dynamic_metadata)
 
         yield send
-
-
-async def newcomer(port: int) -> None:
-    """Connect, check the health, and leave."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(PREFACE + settings({}) + headers(1, path=CHECK) + frame(Kind.DATA, 1, 1, b"\0\0\0\0\0"))
-    seen = b""
-    while b"grpc-status" not in seen:
-        part = await reader.read(65_536)
-        assert part, "turned away"
-        seen += part
-    writer.close()
 
 
 async def settled(picker: RunningPicker) -> None:

@@ -95,9 +95,10 @@ async def server() -> AsyncIterator[Server]:
     health = Health()
     health.set(serving=True)
     listener = Listener(Router(health.methods(), limits=LIMITS), limits=LIMITS, budget=Budget())
-    await listener.bind(host="127.0.0.1", port=0, flag="--grpc-port")
-    yield Server(listener, errors)
-    await listener.drain(seconds=0.1)
+    async with asyncio.TaskGroup() as tasks:
+        await listener.bind(host="127.0.0.1", port=0, flag="--grpc-port", spawn=tasks.create_task)
+        yield Server(listener, errors)
+        await listener.drain(seconds=0.1)
     await asyncio.sleep(0.05)
     assert errors == [], "no exception reaches the event loop"
 
@@ -191,13 +192,14 @@ async def test_a_handshake_that_does_not_come_to_an_end_is_cut() -> None:
     listener = Listener(Router({}, limits=limits), limits=limits, budget=Budget())
     tls = server_context()
     load_self_signed(tls)
-    await listener.bind(host="127.0.0.1", port=0, flag="--grpc-port", tls=tls)
-    half_open = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(20)]
-    for reader, writer in half_open:
-        with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), timeout=5) == b""
-        writer.close()
-    await listener.drain(seconds=0.1)
+    async with asyncio.TaskGroup() as tasks:
+        await listener.bind(host="127.0.0.1", port=0, flag="--grpc-port", tls=tls, spawn=tasks.create_task)
+        half_open = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(20)]
+        for reader, writer in half_open:
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), timeout=5) == b""
+            writer.close()
+        await listener.drain(seconds=0.1)
 
 
 async def test_who_never_asked_for_anything_makes_room(server: Server) -> None:

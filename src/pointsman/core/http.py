@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from pointsman.core.budget import Budget
-from pointsman.core.errors import PortTaken, UserError
 from pointsman.core.http_connection import Connection, Limits, Request, Stream
 from pointsman.core.http_messages import Response, date_line, header_lines, plain_fault
 from pointsman.core.inbox import Inbox
+from pointsman.core.ports import Port, Tls, listen
 
 __all__ = ["Handler", "Limits", "Listener", "Request", "Response", "Server", "Stream", "header_lines"]
 
@@ -46,7 +46,7 @@ class Listener:
         self.port = 0
         self.idle: dict[Connection, None] = {}  # those that have nothing to be answered; the longest first
         self._open = 0
-        self._bound: asyncio.Server | None = None
+        self._bound: Port | None = None
 
     def admit(self, connection: Connection) -> bool:
         """Take a newcomer in, in the place of one that idles if need be; return whether there is one."""
@@ -73,21 +73,19 @@ class Listener:
 
         Raises PortTaken when another process holds the port, UserError when the address is not ours.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            self._bound = await loop.create_server(
-                lambda: Connection(self),
-                host,
-                port,
-                ssl=tls,
-                ssl_handshake_timeout=self.limits.handshake_seconds if tls is not None else None,
-                backlog=4096,
-                reuse_address=True,
-            )
-        except OSError as error:
-            if error.errno in {98, 48}:
-                raise PortTaken(port=port, flag=flag, what=f"HTTP on {host}") from None
-            raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        limits, spawn = self.limits, self.server.spawn
+        secure = (
+            Tls(context=tls, spawn=spawn, seconds=limits.handshake_seconds, at_once=limits.handshakes) if tls else None
+        )
+        self._bound = await listen(
+            lambda: Connection(self),
+            host=host,
+            port=port,
+            flag=flag,
+            what=f"HTTP on {host}",
+            backlog=4096,
+            tls=secure,
+        )
         self.port = self._bound.sockets[0].getsockname()[1]
 
     def stop_accepting(self) -> None:

@@ -48,6 +48,7 @@ class Limits:
     request_seconds: float = 30.0  # from a request's first byte to its last
     idle_seconds: float = 3900.0  # longer than Envoy keeps an idle upstream connection, so Envoy closes first
     linger_seconds: float = 2.0  # how long we discard input after an answer that the peer did not wait for
+    handshakes: int = 256  # under way at once, beside the connections
     handshake_seconds: float = 10.0
     connections: int = 16_384  # of a port
 

@@ -236,8 +236,11 @@ class Picker:
             port=settings.grpc_port,
             flag="--grpc-port",
             tls=tls if settings.secure_serving else None,
+            spawn=http.spawn,
         )
-        await self.health_listener.bind(host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port")
+        await self.health_listener.bind(
+            host=settings.host, port=settings.grpc_health_port, flag="--grpc-health-port", spawn=http.spawn
+        )
         metrics = await http.listen(
             admin,
             host=settings.host,

@@ -20,7 +20,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one connection may do (the last three: what a port takes)."""
+    """What one connection may do (the last four: what a port takes)."""
 
     concurrent_streams: int = 4096
     header_list_bytes: int = 65_536  # decoded; also the cap of an HPACK bomb
@@ -40,6 +40,7 @@ class Limits:
     linger_bytes: int = 1 << 20  # … and how much of it
     connections: int = 1024
     accept_backlog: int = 4096
+    handshakes: int = 256  # under way at once; beside the connections, so that they push none of these out
     handshake_seconds: float = 5.0
 
 

@@ -17,8 +17,8 @@ from functools import partial
 from typing import cast
 
 from pointsman.core.budget import Account, Budget, Exhausted
-from pointsman.core.errors import PortTaken, UserError
 from pointsman.core.inbox import Inbox
+from pointsman.core.ports import Port, Spawn, Tls, listen
 from pointsman.wire.connection import Connection
 from pointsman.wire.grpc import Router
 from pointsman.wire.limits import Limits
@@ -260,28 +260,33 @@ class Listener:
         self.peers = self.guests.peers
         self.limit_hits: Counter[str] = Counter()
         self.port = 0
-        self._server: asyncio.Server | None = None
+        self._bound: Port | None = None
 
-    async def bind(self, *, host: str, port: int, flag: str, tls: ssl.SSLContext | None = None) -> None:
-        """Start to accept connections.
+    async def bind(self, *, host: str, port: int, flag: str, tls: ssl.SSLContext | None = None, spawn: Spawn) -> None:
+        """Start to accept connections; handshakes are tasks of whoever is behind `spawn`.
 
         Raises PortTaken or UserError when the address cannot be had.
         """
-        try:
-            self._server = await self.loop.create_server(
-                lambda: Peer(self),
-                host,
-                port,
-                ssl=tls,
-                ssl_handshake_timeout=self.limits.handshake_seconds if tls is not None else None,
-                backlog=self.limits.accept_backlog,
-                reuse_address=True,
-            )
-        except OSError as error:
-            if error.errno in {48, 98}:
-                raise PortTaken(port=port, flag=flag, what="the picker") from None
-            raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-        self.port = self._server.sockets[0].getsockname()[1]
+        secure = self._secure(tls, spawn=spawn) if tls is not None else None
+        self._bound = await listen(
+            lambda: Peer(self),
+            host=host,
+            port=port,
+            flag=flag,
+            what="the picker",
+            backlog=self.limits.accept_backlog,
+            tls=secure,
+        )
+        self.port = self._bound.sockets[0].getsockname()[1]
+
+    def _secure(self, context: ssl.SSLContext, *, spawn: Spawn) -> Tls:
+        return Tls(
+            context=context,
+            spawn=spawn,
+            seconds=self.limits.handshake_seconds,
+            at_once=self.limits.handshakes,
+            on_limit=self.count_limit,
+        )
 
     def count_limit(self, name: str) -> None:
         """Count a limit that was hit."""
@@ -294,8 +299,8 @@ class Listener:
 
     async def drain(self, *, seconds: float) -> None:
         """Accept nothing new, ask every peer to leave, and wait for open streams; cut what stays longer."""
-        if self._server is not None:
-            self._server.close()
+        if self._bound is not None:
+            self._bound.close()
         for peer in list(self.peers):
             peer.connection.drain()
         end = self.loop.time() + seconds

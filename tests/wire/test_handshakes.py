@@ -16,7 +16,7 @@ from tests.wire.raw import aside, newcomer
 
 from pointsman.core.budget import Budget
 from pointsman.core.tls import load_self_signed, server_context
-from pointsman.epp.health import Health
+from pointsman.epp.extproc.health import Health
 from pointsman.wire.grpc import Router
 from pointsman.wire.limits import Limits
 from pointsman.wire.listener import Listener

@@ -1,12 +1,12 @@
 """A vLLM without a GPU.
 
-engine, lanes, steps, blocks, hashing, latency   the engine: clock-free, no I/O; what the lab uses
-recordings, fit                                  a recorded run, and the coefficients that explain it
-tokens, prompts, answers, tools, dataset, chance what is asked and what is said
-bodies, plans, intake, jobs                      one path from any API's body to sequences in the engine
-chat, completions, responses, messages,          the shapes of the answers
-  generate, images, rpc
-pod, metrics, fakes, failures, events            one simulated pod: its timer, its metrics, its faults, its KV events
-routes, controls, admin, openapi, server         HTTP around pods
-settings, options                                everything that can be set, and how it is read
+server     pods behind ports: what is served where
+grpc, api  vLLM's APIs, each from its body to sequences in the engine and back to its own shape of answer
+pod        one simulated Pod: its timer, its metrics, its KV cache events
+jobs       a request on its way through the engine
+text       what is asked and what is said: tokens, prompts, answers, tool calls
+fit        a recorded run, and the coefficients that explain it
+engine     batching in steps: clock-free, no I/O
+
+failures, options, settings   what can be set, how it is read, and which faults can be asked for
 """

@@ -24,14 +24,19 @@ class Inbox:
     def open(self) -> bool:
         """Whether input may be handled at once; otherwise `put` it."""
         if self._until is None:
-            self._until = self._clock() + SLICE
-            asyncio.get_running_loop().call_soon(self._next_round)
+            self._begin_round()
             return True
         return not self._waiting and self._clock() < self._until
 
     def put(self, handle: Callable[[], None]) -> None:
-        """Call this when its turn has come."""
+        """Call this when its turn has come, also where no input has begun a round: a peer may just have read again."""
         self._waiting.append(handle)
+        if self._until is None:
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._until = self._clock() + SLICE
+        asyncio.get_running_loop().call_soon(self._next_round)
 
     def _next_round(self) -> None:
         self._until = until = self._clock() + SLICE

@@ -60,3 +60,9 @@ async def test_a_handler_that_fails_holds_up_nobody() -> None:
     assert machine.log[-1] == "z"
     machine.offer("next")
     assert machine.log[-1] == "next"
+
+
+async def test_what_is_put_outside_a_round_has_its_turn_too() -> None:
+    inbox, called = Inbox(), asyncio.Event()
+    inbox.put(called.set)
+    await asyncio.wait_for(called.wait(), timeout=5)

@@ -10,13 +10,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-SLICE = 0.001  # seconds of input per round
+SLICE = 0.001  # seconds of input per round, where streams are paced by the millisecond
 
 
 class Inbox:
     """The input of one server."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, seconds: float = SLICE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
         self._clock = clock
         self._waiting: deque[Callable[[], None]] = deque()
         self._until: float | None = None  # end of the slice, None before the first input of a round
@@ -35,11 +36,11 @@ class Inbox:
             self._begin_round()
 
     def _begin_round(self) -> None:
-        self._until = self._clock() + SLICE
+        self._until = self._clock() + self._seconds
         asyncio.get_running_loop().call_soon(self._next_round)
 
     def _next_round(self) -> None:
-        self._until = until = self._clock() + SLICE
+        self._until = until = self._clock() + self._seconds
         try:
             while self._waiting:
                 self._waiting.popleft()()

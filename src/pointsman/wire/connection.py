@@ -58,7 +58,7 @@ STREAM_WINDOW = 8 << 20
 CONNECTION_WINDOW = 64 << 20
 _DRAIN_PING = b"pm-drain"
 _STATELESS_AFTER = 15  # stream number: a peer that opens this many is Envoy, not a probe
-_TURN_FRAMES = 32  # how many frames are handled before others have their turn
+_TURN_FRAMES = 256  # how many frames are handled before others have their turn
 _TURN_BYTES = 1 << 20  # … and about how much we send
 STREAM_BYTES = 3072  # what an open stream costs, with its call, when it holds nothing
 
@@ -105,7 +105,8 @@ class Connection:
         self._ignored = Bucket(limits.ignored_frames, clock=clock)
         self._window_updates = Bucket(limits.window_updates, clock=clock)
         self._stream_errors = Bucket(limits.stream_errors, clock=clock)
-        self._tired = False  # the turn was over before the input was
+        self._tired = False  # the turn was over before the input was …
+        self._full = False  # … because of what we had to send
         self.closing = False  # the socket is to be closed once the output is written
         self.flush: Callable[[], None] = lambda: None  # set by the shell: write what `out.take` returns
 
@@ -159,6 +160,8 @@ class Connection:
         except Exception:
             log.exception("wire: a frame raised; connection closed")
             self._fail(ConnectionFault(Code.INTERNAL_ERROR, "internal error"))
+        if self._late and not self._full:
+            return b""  # to leave with the replies to the rest: a write costs more than a turn
         return self.out.take()
 
     def lost(self) -> None:
@@ -295,7 +298,8 @@ class Connection:
                     self._on_other(kind, stream_id, flags, payload)
             except StreamFault as fault:
                 self._reset(stream_id, fault)
-        self._tired = not frames or out.window <= least_window
+        self._full = out.window <= least_window
+        self._tired = self._full or not frames
         if self._consumed > CONNECTION_WINDOW >> 1:
             self.out.frames.append(window_update(0, self._consumed))
             self._consumed = 0

@@ -28,5 +28,5 @@ class Limits:
     """Of one HTTP/2 connection."""
     stream_window_bytes: int = 256 << 10
     connection_window_bytes: int = 1 << 20
-    buffer_bytes: int = 64 << 10
+    buffer_bytes: int = 256 << 10
     """What Envoy reads ahead of a slow reader, for each connection on either side."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
+from tests.cluster.live import written
 from tests.cluster.packages import ROOT
 from tests.cluster.widgets import eventually
 
@@ -58,14 +59,18 @@ class Console:
         """Return a definition as the server has it."""
         return self._ask(lambda client: client.get(CRD, Key("", name)))
 
+    def written(self, name: str) -> Object:
+        """Return what of a definition somebody wrote."""
+        return written(self.get(name))
+
     def there(self) -> list[str]:
         """Return the names of all definitions."""
-        return sorted(self.versions())
+        return sorted(self.all_written())
 
-    def versions(self) -> dict[str, str]:
-        """Return the names of all definitions with their resource versions: who writes changes them."""
+    def all_written(self) -> dict[str, Object]:
+        """Return by name what of all definitions somebody wrote."""
         items = json.loads(self._ask(lambda client: client.request("GET", CRD.path())))["items"]
-        return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
+        return {item["metadata"]["name"]: written(item) for item in items}
 
     def apply(self, *documents: Object, manager: str = "someone") -> None:
         """Apply documents on behalf of another; kinds that are new may take a moment to be served."""

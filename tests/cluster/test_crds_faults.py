@@ -98,10 +98,13 @@ async def test_two_operators_come_to_rest(console: Console) -> None:
         async def idle() -> None:
             assert not any(work.queue.working or len(work.queue) for each in (one, two) for work in each._works)
 
-        await eventually(idle)
-        first = await served(client, ALL)
-        await asyncio.sleep(1)
-        assert await served(client, ALL) == first, "two that want the same do not write in turn"
+        async def rested() -> None:
+            await idle()
+            first = await served(client, ALL)
+            await asyncio.sleep(1)
+            assert await served(client, ALL) == first, "two that want the same do not write in turn"
+
+        await eventually(rested)
 
 
 async def test_operator_brings_back_what_was_deleted_and_what_was_changed(console: Console) -> None:
@@ -196,9 +199,13 @@ async def test_writer_beside_us_is_named_and_not_fought_for_ever(console: Consol
             assert ours["message"].startswith("helm changed it 5 times")
 
         await eventually(contended, within=60)
-        rested = (await client.get(CRD, Key("", V1)))["metadata"]["resourceVersion"]
-        await asyncio.sleep(1)
-        assert (await client.get(CRD, Key("", V1)))["metadata"]["resourceVersion"] == rested
+
+        async def rested() -> None:
+            before = (await client.get(CRD, Key("", V1)))["metadata"]["resourceVersion"]
+            await asyncio.sleep(1)
+            assert (await client.get(CRD, Key("", V1)))["metadata"]["resourceVersion"] == before
+
+        await eventually(rested)
 
 
 async def test_install_interrupted_at_every_step(console: Console) -> None:

@@ -37,11 +37,11 @@ def test_installed_once_and_then_at_rest(console: Console) -> None:
     assert (first.code, first.err) == (0, "")
     assert sorted(ALL) == console.there()
     assert first.out.count("created") == len(ALL)
-    versions = console.versions()
+    before = console.all_written()
     for command in ("install", "upgrade"):
         again = console.crds(command)
         assert (again.code, again.out.count("unchanged")) == (0, len(ALL))
-    assert versions == console.versions()
+    assert console.all_written() == before
     live = console.get(V1)
     assert live["metadata"]["annotations"][STAMP] == "pointsman"
     assert "kubectl.kubernetes.io/last-applied-configuration" not in live["metadata"]["annotations"]
@@ -111,11 +111,11 @@ def test_from_install_to_uninstall(console: Console, tmp_path: Path) -> None:
 
 def test_no_downgrade(console: Console, tmp_path: Path) -> None:
     console.crds("install", *ONE)
-    before = console.get(V1)
+    before = console.written(V1)
     back = console.crds("upgrade", "--accept-breaking", "--file", older("v1.4.0", tmp_path))
     assert back.code == 1
     assert "v1.5.0 is there and v1.4.0 is older" in back.out
-    assert console.get(V1) == before
+    assert console.written(V1) == before
     newer = console.crds("upgrade", "--file", older("v1.6.0", tmp_path))
     assert newer.code == 0, newer
     assert "endpointPickerRef may now be left out" in newer.out
@@ -126,10 +126,9 @@ def test_no_downgrade(console: Console, tmp_path: Path) -> None:
 def test_drift_is_put_right(console: Console) -> None:
     console.crds("install", *ONE)
     live = console.get(V1)
-    changed = json.loads(json.dumps(live))
-    schema = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    schema["targetPorts"]["maxItems"] = 99
-    console.plane.kubectl("replace", "-f", "-", text=json.dumps(changed))
+    ports = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/targetPorts"
+    change = [{"op": "replace", "path": f"{ports}/maxItems", "value": 99}]
+    console.plane.kubectl("patch", "crd", V1, "--type=json", "-p", json.dumps(change))
     assert "drifted" in console.crds("status", *ONE).out
     fixed = console.crds("install", *ONE)
     assert (fixed.code, "put right" in fixed.out) == (0, True)
@@ -156,14 +155,14 @@ def test_adoption(console: Console, marks: Object, name: str) -> None:
     metadata["annotations"] = {**published["metadata"]["annotations"], **marks.get("annotations", {})}
     console.apply(published | {"metadata": metadata}, manager="helm")
     console.apply(pool("kept"))
-    before = console.get(V1)
+    before = console.written(V1)
 
     left = console.crds("install", *ONE)
     assert left.code == 0
     assert f"left      {V1}: belongs to {name}: left alone; `pointsman crds adopt {V1}` takes it over" in left.out
-    assert console.get(V1)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert console.written(V1) == before
     assert console.crds("upgrade", *ONE).code == 0
-    assert console.get(V1)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert console.written(V1) == before
     refused = console.crds("uninstall", V1)
     assert (refused.code, f"belongs to {name}" in refused.err) == (2, True)
 
@@ -209,26 +208,26 @@ def test_uninstall_is_refused_to_consumers(console: Console) -> None:
 
 def test_check_judges_files_without_touching_anything(console: Console, tmp_path: Path) -> None:
     console.crds("install", "--file", older("v1.0.2", tmp_path))
-    before = console.get(V1)
+    before = console.written(V1)
     ran = console.crds("check", older("v1.5.0", tmp_path))
     assert ran.code == 1
     assert "BREAKING v1: spec.targetPorts.x-kubernetes-validations" in ran.out
     assert console.crds("check", older("v1.0.2", tmp_path)).code == 0
-    assert console.get(V1) == before
+    assert console.written(V1) == before
     blocked = console.crds("upgrade", *ONE)
     assert (blocked.code, "1 breaking change against v1.0.2" in blocked.out) == (1, True)
-    assert console.get(V1) == before
+    assert console.written(V1) == before
     assert console.crds("upgrade", *ONE, "--accept-breaking").code == 0
 
 
 def test_two_installations_do_not_take_from_each_other(console: Console) -> None:
     console.crds("install", *ONE, "--owner", "team-a")
-    before = console.versions()
+    before = console.all_written()
     for command in ("install", "upgrade"):
         ran = console.crds(command, *ONE, "--owner", "team-b")
         assert "belongs to pointsman as team-a" in ran.out
     assert console.crds("uninstall", "--owner", "team-b").out == "nothing of ours is there\n"
-    assert before == console.versions()
+    assert console.all_written() == before
 
 
 def test_stored_version_goes_only_after_its_objects_were_rewritten(console: Console, tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """The scripts in hack/, run as people run them, on a real API server with the real kubectl.
 
+The sample's namespace and name are in the scripts, so these tests share one stack, and each says what it needs of it;
+what can have a namespace of its own has one.
 Where an image builder is called, a stand-in writes down what it was asked: there is no container service here.
 """
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +25,9 @@ from pointsman.render.manifests.policy import TRUSTED
 from pointsman.render.manifests.stack import render
 
 NAMESPACE = "llm-d-sim"
-AHEAD = "ahead"  # not the one of the samples: the names of a stack that goes are free only when all of it is gone
+SAMPLE = "simulatordeployment/llm-sim-full"
 REGISTRY = "registry.example/pointsman"
 RBAC = ("serviceaccount", "role", "rolebinding")
-STACK: dict[str, Any] = {
-    "apiVersion": "sim.llm-d.io/v1alpha1",
-    "kind": "SimulatorDeployment",
-    "metadata": {"name": "x", "namespace": AHEAD},
-    "spec": {"epp": {"enabled": True}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +39,26 @@ def complete(bare: ControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def operated(complete: ControlPlane, tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane with our definition and our operator, the stack of these tests gone afterwards."""
+    """A control plane with our definition and our operator."""
     complete.kubectl("apply", "--server-side", "-k", str(ROOT / "config" / "crd"))
     trusted = f"--trusted-image-prefixes={','.join(TRUSTED)},{REGISTRY}"
     with operating(complete, tmp_path / "operator.log", trusted):
         yield complete
-        complete.kubectl("delete", "simulatordeployment", "x", "-n", AHEAD, "--ignore-not-found", "--timeout=60s")
+
+
+@pytest.fixture
+def ahead() -> str:
+    """The name of a namespace that is not there yet."""
+    return f"ahead-{secrets.token_hex(4)}"
+
+
+def stack(namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "sim.llm-d.io/v1alpha1",
+        "kind": "SimulatorDeployment",
+        "metadata": {"name": "x", "namespace": namespace},
+        "spec": {"epp": {"enabled": True}},
+    }
 
 
 def run(script: str, plane: ControlPlane, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -70,60 +81,71 @@ def printed(finished: subprocess.CompletedProcess[str]) -> str:
     return finished.stdout
 
 
-def versions(plane: ControlPlane, *what: str, namespace: str = NAMESPACE) -> Mapping[str, str]:
-    """Return the resource versions of objects."""
+def metadata(plane: ControlPlane, *what: str, namespace: str) -> list[dict[str, Any]]:
+    """Return the metadata of objects."""
     found = json.loads(plane.kubectl("get", ",".join(what), "-n", namespace, "-o", "json"))["items"]
-    return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in found}
+    return [one["metadata"] for one in found]
 
 
-def permissions(plane: ControlPlane) -> dict[str, Any]:
+def versions(plane: ControlPlane, namespace: str) -> set[tuple[str, str]]:
+    """Return the picker's account, Role and RoleBinding as uid and resource version."""
+    return {(one["uid"], one["resourceVersion"]) for one in metadata(plane, *RBAC, namespace=namespace)}
+
+
+def pods(plane: ControlPlane) -> set[str]:
+    """Return the Pods of the sample that no rollout will replace."""
+    deployments = [one["name"] for one in metadata(plane, "deployments", namespace=NAMESPACE)]
+    for name in deployments:
+        plane.kubectl("rollout", "status", f"deployment/{name}", "-n", NAMESPACE, "--timeout=60s")
+    return {one["uid"] for one in metadata(plane, "pods", namespace=NAMESPACE) if "deletionTimestamp" not in one}
+
+
+def permissions(plane: ControlPlane, namespace: str) -> dict[str, Any]:
     """Return the picker's account, Role and RoleBinding by kind."""
-    listed = [json.loads(plane.kubectl("get", kind, "gaie-sim-epp", "-n", AHEAD, "-o", "json")) for kind in RBAC]
+    listed = [json.loads(plane.kubectl("get", kind, "gaie-sim-epp", "-n", namespace, "-o", "json")) for kind in RBAC]
     return {one["kind"]: one for one in listed}
 
 
-def test_the_picker_gets_the_rights_that_the_operator_would_give(complete: ControlPlane) -> None:
-    printed(run("create-epp-rbac.sh", complete, NS_SIM=AHEAD))
-    made = permissions(complete)
-    rendered = {
-        one["kind"]: one for one in render(SimulatorDeployment.model_validate(STACK), Facts(inference_pool=True))
-    }
+def test_the_picker_gets_the_rights_that_the_operator_would_give(complete: ControlPlane, ahead: str) -> None:
+    printed(run("create-epp-rbac.sh", complete, NS_SIM=ahead))
+    made = permissions(complete, ahead)
+    resource = SimulatorDeployment.model_validate(stack(ahead))
+    rendered = {one["kind"]: one for one in render(resource, Facts(inference_pool=True))}
     assert made["Role"]["rules"] == rendered["Role"]["rules"]
     for part in ("roleRef", "subjects"):
         assert made["RoleBinding"][part] == rendered["RoleBinding"][part]
-    before = versions(complete, *RBAC, namespace=AHEAD)
-    printed(run("create-epp-rbac.sh", complete, NS_SIM=AHEAD))
-    assert versions(complete, *RBAC, namespace=AHEAD) == before
+    before = versions(complete, ahead)
+    printed(run("create-epp-rbac.sh", complete, NS_SIM=ahead))
+    assert versions(complete, ahead) == before
 
 
-def test_a_stack_takes_over_what_was_made_ahead_and_then_keeps_it(operated: ControlPlane) -> None:
-    printed(run("create-epp-rbac.sh", operated, NS_SIM=AHEAD))
-    operated.kubectl("apply", "-f", "-", text=json.dumps(STACK))
-    operated.kubectl("wait", "simulatordeployment/x", "-n", AHEAD, "--for=condition=Ready", "--timeout=60s")
-    for one in permissions(operated).values():
+def test_a_stack_takes_over_what_was_made_ahead_and_then_keeps_it(operated: ControlPlane, ahead: str) -> None:
+    printed(run("create-epp-rbac.sh", operated, NS_SIM=ahead))
+    operated.kubectl("apply", "-f", "-", text=json.dumps(stack(ahead)))
+    operated.kubectl("wait", "simulatordeployment/x", "-n", ahead, "--for=condition=Ready", "--timeout=60s")
+    for one in permissions(operated, ahead).values():
         assert [owner["name"] for owner in one["metadata"]["ownerReferences"]] == ["x"]
-    before = versions(operated, *RBAC, namespace=AHEAD)
-    said = printed(run("create-epp-rbac.sh", operated, NS_SIM=AHEAD)).splitlines()
-    owner = "belongs to simulatordeployments.sim.llm-d.io/ahead/x and is kept right by the operator: left as it is"
+    before = versions(operated, ahead)
+    said = printed(run("create-epp-rbac.sh", operated, NS_SIM=ahead)).splitlines()
+    owner = f"belongs to simulatordeployments.sim.llm-d.io/{ahead}/x and is kept right by the operator: left as it is"
     assert said == [f"{kind}/gaie-sim-epp {owner}" for kind in RBAC]
-    assert versions(operated, *RBAC, namespace=AHEAD) == before
+    assert versions(operated, ahead) == before
 
 
 def test_the_whole_stack_is_brought_up_and_a_second_time_nothing_changes(operated: ControlPlane) -> None:
     said = printed(run("redeploy-with-fixes.sh", operated))
     assert "simulatordeployment.sim.llm-d.io/llm-sim-full condition met" in said
     assert "kubectl port-forward -n llm-d-sim svc/infra-sim-inference-gateway 8080:8080" in said
-    names = {name.partition("/")[2] for name in versions(operated, "deployments")}
-    assert names == {
+    assert {one["name"] for one in metadata(operated, "deployments", namespace=NAMESPACE)} == {
         "gaie-sim-epp",
         "infra-sim-inference-gateway",
         "infra-sim-inference-gateway-istio",
         "ms-sim-llm-d-modelservice-prefill",
         "ms-sim-llm-d-modelservice-decode",
     }
-    pods = versions(operated, "pods")
+    before = pods(operated)
     printed(run("redeploy-with-fixes.sh", operated))
-    assert versions(operated, "pods") == pods
+    assert pods(operated) == before
 
 
 def test_one_image_can_be_every_part(operated: ControlPlane) -> None:
@@ -142,11 +164,15 @@ def test_one_image_can_be_every_part(operated: ControlPlane) -> None:
 
 
 def test_a_stack_that_does_not_come_up_is_explained(complete: ControlPlane) -> None:
-    finished = run("redeploy-with-fixes.sh", complete, TIMEOUT="5s")  # kwok says that the operator runs; it does not
+    complete.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "config" / "default"))
+    operator = ("deployment/pointsman-operator", "-n", "pointsman-system", "--timeout=60s")
+    complete.kubectl("rollout", "status", *operator)  # kwok says that it runs; it does not
+    if complete.kubectl("get", SAMPLE, "-n", NAMESPACE, "--ignore-not-found"):  # then no operator has seen it
+        complete.kubectl("patch", SAMPLE, "-n", NAMESPACE, "--subresource=status", "--type=merge", '-p={"status":null}')
+    finished = run("redeploy-with-fixes.sh", complete, TIMEOUT="5s")
     assert finished.returncode == 1
     assert "the operator did not take up the stack within 5s" in finished.stderr
     assert "kubectl logs deployment/pointsman-operator -n pointsman-system" in finished.stderr
-    complete.kubectl("delete", "simulatordeployment", "llm-sim-full", "-n", NAMESPACE)
 
 
 @pytest.fixture

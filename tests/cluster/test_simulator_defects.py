@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.live import written
 from tests.cluster.operators import operating
 from tests.cluster.packages import DEFAULT, documents
 from tests.cluster.simulators import EVERYTHING, ON, POD, Site, defined
@@ -251,11 +252,11 @@ async def test_row_08_the_picker_has_a_pool_and_is_ready_when_it_says_so(whole: 
 async def test_row_09_a_second_stack_does_not_touch_the_first(site: Site) -> None:
     await site.create("first", decode=ON | {"replicas": 1})
     await site.ready("first")
-    before = await site.get(DEPLOYMENT, DECODE)
+    before = written(await site.get(DEPLOYMENT, DECODE))
     await site.create("second", decode=ON | {"replicas": 3})
     message = await site.told("Conflict", "True", "NameTaken", "second")
     assert f"belongs to simulatordeployments.sim.llm-d.io/{site.namespace}/first" in message
-    assert (await site.get(DEPLOYMENT, DECODE))["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert written(await site.get(DEPLOYMENT, DECODE)) == before
 
 
 async def test_row_10_the_gateway_asks_the_picker(whole: Site) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,13 @@ from tests.cluster.controlplane import ControlPlane
 
 
 @contextmanager
-def operating(plane: ControlPlane, log: Path, *flags: str, config: Path | None = None) -> Iterator[None]:
+def operating(
+    plane: ControlPlane,
+    log: Path,
+    *flags: str,
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[None]:
     """Run `pointsman operator` while the block runs, as the administrator or by another kubeconfig."""
     quiet = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
     who = f"--kubeconfig={config or plane.kubeconfig('admin')}"
@@ -22,7 +28,7 @@ def operating(plane: ControlPlane, log: Path, *flags: str, config: Path | None =
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={"HOME": str(plane.directory), "PATH": os.environ.get("PATH", "")},
+            env={"HOME": str(plane.directory), "PATH": os.environ.get("PATH", ""), **(environment or {})},
         )
     try:
         yield

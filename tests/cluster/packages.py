@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,15 @@ class Helm:
     def template(self, **values: object) -> list[Object]:
         """Render the chart under the names that config/default has."""
         return documents(self("template", "pointsman", str(CHART), "--namespace", SYSTEM, *settings(values)))
+
+
+def overlay(directory: Path, *, components: Iterable[str]) -> Path:
+    """Return a folder that kubectl can build: a copy of config/default with components, named as from its side."""
+    shutil.copytree(ROOT / "config", directory / "config")
+    mine = directory / "config" / "mine"
+    mine.mkdir()
+    (mine / "kustomization.yaml").write_text(json.dumps({"resources": ["../default"], "components": list(components)}))
+    return mine
 
 
 def settings(values: Mapping[str, object]) -> list[str]:

@@ -1,14 +1,16 @@
 """The Helm chart with the real helm: the same content as config/default, and a life on a real API server."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
+from tests.cluster.definitions import ALL, Console
 from tests.cluster.operators import account_config, operating
-from tests.cluster.packages import ACCOUNT, CHART, DEFAULT, SYSTEM, Helm, by_name, documents, plain, settings
+from tests.cluster.packages import ACCOUNT, CHART, DEFAULT, SYSTEM, Helm, by_name, documents, overlay, plain, settings
 
 from pointsman.cli import app
 from pointsman.render.manifests.policy import Policy
@@ -51,6 +53,46 @@ def test_the_chart_is_config_default(helm: Helm, bare: ControlPlane) -> None:
     manifests = by_name(documents(bare.kubectl("kustomize", str(DEFAULT))))
     del manifests["Namespace", "", SYSTEM]  # helm makes it: --create-namespace
     assert plain(by_name(helm.template())) == plain(manifests)
+
+
+def test_owning_the_inference_definitions_is_the_component(helm: Helm, bare: ControlPlane, tmp_path: Path) -> None:
+    built = bare.kubectl("kustomize", str(overlay(tmp_path, components=["../inference-crds"])))
+    manifests = by_name(documents(built))
+    del manifests["Namespace", "", SYSTEM]
+    found = by_name(helm.template(inferenceCRDs__own=True))
+    assert plain(found) == plain(manifests)
+    _, bound, _ = app.parse_args(arguments(found), exit_on_error=False, print_error=False)
+    assert bound.arguments["options"].own_inference_crds is True
+
+
+def test_an_owner_with_roles_alone_has_its_lease_and_its_definitions(
+    helm: Helm, bare: ControlPlane, release: tuple[str, ...], watched: str, tmp_path: Path
+) -> None:
+    """Of several replicas one owns them, by a lease in its own namespace, which is not one that it watches."""
+    values = settings({"watchNamespaces": [watched], "replicas": 0, "inferenceCRDs__own": True})
+    helm("install", *release, "--create-namespace", *values)
+    config = account_config(bare, tmp_path / "config", namespace=SYSTEM, account="pointsman-operator")
+    console = Console(bare, bare.kubeconfig("admin"))
+    flags = ("--leader-elect", f"--watch-namespaces={watched}", "--own-inference-crds")
+    with operating(bare, tmp_path / "log", *flags, config=config, environment={"POD_NAMESPACE": SYSTEM}):
+        for name in ALL:
+            bare.kubectl("wait", f"crd/{name}", "--for=create", "--timeout=60s")
+            bare.kubectl("wait", f"crd/{name}", "--for=condition=crds.llm-d.io/Owned", "--timeout=60s")
+        holder = bare.kubectl("get", "lease", "crds.llm-d.io", "-n", SYSTEM, "-o", "jsonpath={.spec.holderIdentity}")
+        assert holder
+        until_told(bare, "Created")
+    assert "forbidden" not in (tmp_path / "log").read_text()
+    helm("uninstall", "pointsman", "--namespace", SYSTEM, "--wait")
+    assert set(ALL) <= set(console.there()), "a release that goes takes no definition of others' objects with it"
+    assert console.crds("uninstall").code == 0
+
+
+def until_told(plane: ControlPlane, reason: str) -> None:
+    """Wait for an Event about something that belongs to no namespace."""
+    deadline = time.monotonic() + 30
+    while not plane.kubectl("get", "events", "-n", "default", f"--field-selector=reason={reason}", "-o", "name"):
+        assert time.monotonic() < deadline, f"no Event says {reason}"
+        time.sleep(0.2)
 
 
 def test_install_upgrade_uninstall(helm: Helm, bare: ControlPlane, release: tuple[str, ...]) -> None:
@@ -210,6 +252,8 @@ def test_the_operators_own_network_policy(helm: Helm) -> None:
         pytest.param({"image__tag": ""}, "/image/tag", id="no tag"),
         pytest.param({"resources__limits": {"memory": "lots"}}, "/resources/limits/memory", id="no quantity"),
         pytest.param({"crds__keep": "yes"}, "/crds/keep", id="no boolean"),
+        pytest.param({"inferenceCRDs__own": "yes"}, "/inferenceCRDs/own", id="no boolean, again"),
+        pytest.param({"inferenceCRDs__install": True}, "install", id="a typing error in inferenceCRDs"),
         pytest.param({"tolerations": [{"effect": "Maybe"}]}, "/tolerations/0/effect", id="no such effect"),
         pytest.param({"policy__maxReplicas": -1}, "/policy/maxReplicas", id="fewer than none"),
         pytest.param({"policy__trustedImagePrefixes": ["a b"]}, "/policy/trustedImagePrefixes/0", id="no image at all"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -17,7 +16,7 @@ from tests.bystander import watched
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.definitions import ALL, ALPHA, ONE, V1, Console, definition, deployment, pool, version, write
 from tests.cluster.operators import account_config, operating
-from tests.cluster.packages import ROOT
+from tests.cluster.packages import ROOT, overlay
 from tests.cluster.test_epp_discovery import make_pod, picker, targets, until
 from tests.cluster.widgets import eventually
 from tests.releases import release
@@ -149,11 +148,8 @@ async def test_operator_leaves_a_foreign_definition_alone_and_says_so(console: C
 
 async def test_operator_with_the_rights_in_config(console: Console, tmp_path: Path) -> None:
     """With config/inference-crds alone a process owns the definitions, and says that Istio is too old for them."""
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "config" / "mine").mkdir()
-    overlay = {"resources": ["../default"], "components": ["../inference-crds"]}
-    (tmp_path / "config" / "mine" / "kustomization.yaml").write_text(json.dumps(overlay))
-    built = await asyncio.to_thread(console.plane.kubectl, "kustomize", str(tmp_path / "config" / "mine"))
+    mine = overlay(tmp_path, components=["../inference-crds"])
+    built = await asyncio.to_thread(console.plane.kubectl, "kustomize", str(mine))
     assert "- --own-inference-crds\n" in built
     named = {"name": "pointsman-operator", "namespace": "pointsman-system"}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named}

@@ -24,12 +24,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- join "," $pairs }}
 {{- end }}
 
-{{- /* A role's name and who has it. */ -}}
+{{- define "pointsman.owning" -}}
+{{ printf "%s-inference-crds" .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* A role, by its kind and name, and who has it. */ -}}
 {{- define "pointsman.binding" -}}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ .kind }}
-  name: {{ include "pointsman.name" .root }}
+  name: {{ .name | default (include "pointsman.name" .root) }}
 subjects:
   - kind: ServiceAccount
     name: {{ include "pointsman.name" .root }}

@@ -3,14 +3,20 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
+import grpc
 import httpx
 import msgspec
 import pytest
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
+from tests.bystander import watched
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.widgets import eventually, undefine
+from tests.wire.test_grpcio import headers
 
 from pointsman.epp.server import Picker
 from pointsman.epp.settings import Settings
@@ -24,6 +30,7 @@ ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", na
 BINDING = Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 OBJECTIVE = Kind(OUR_GROUP, "v1alpha2", "InferenceObjective", "inferenceobjectives")
+REWRITE = Kind(OUR_GROUP, "v1alpha2", "InferenceModelRewrite", "inferencemodelrewrites")
 
 
 def definition(kind: Kind) -> dict[str, Any]:
@@ -114,6 +121,66 @@ async def test_pools_pods_and_definitions_come_and_go(
             await client.delete(POOL, Key(namespace, "p"))
             await until(lambda: not made.health.serving)
         await until(lambda: made.objectives.priority("high") == 0)
+
+
+async def test_objectives_and_rewrites_outlive_their_definitions_for_a_while(
+    plane: ControlPlane, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests flow while both definitions are replaced: each is rewritten as before, by who has patience."""
+    follow = {"pool_name": "p", "pool_namespace": namespace}
+    async with (
+        serving(client, POOL),
+        picker(plane, monkeypatch, pool_grace_period=120.0, **follow) as patient,
+        picker(plane, monkeypatch, pool_grace_period=3.0, **follow) as hasty,
+    ):
+        both = (patient, hasty)
+        await make_pod(client, namespace, "a", address="127.1.0.1")
+        await client.create(POOL, pool(namespace))
+        async with AsyncExitStack() as first:
+            for kind in (OBJECTIVE, REWRITE):
+                await first.enter_async_context(serving(client, kind))
+            await create_rules(client, namespace, priority=7)
+            await until(lambda: all(known(one) == (7, "served") for one in both))
+            await client.delete(OBJECTIVE, Key(namespace, "high"))  # which is no loss of a definition
+            await until(lambda: all(known(one) == (0, "served") for one in both), seconds=20)
+            await client.create(OBJECTIVE, custom(OBJECTIVE, namespace, "high", RULED | {"priority": 8}))
+            await until(lambda: all(known(one) == (8, "served") for one in both))
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{patient.listener.port}")
+            async with channel, watched(partial(ask_for_a_model, channel)):
+                await first.aclose()
+                await until(lambda: known(hasty) == (0, ""))
+                assert known(patient) == (8, "served")
+                assert patient.health.serving
+                assert hasty.health.serving, "endpoints have nothing to do with it"
+                async with serving(client, OBJECTIVE), serving(client, REWRITE):
+                    await create_rules(client, namespace, priority=9)
+                    await until(lambda: all(known(one) == (9, "served") for one in both), seconds=60)
+
+
+RULED: dict[str, Any] = {"poolRef": {"name": "p"}}
+
+
+async def create_rules(client: Client, namespace: str, *, priority: int) -> None:
+    await client.create(OBJECTIVE, custom(OBJECTIVE, namespace, "high", RULED | {"priority": priority}))
+    rules = [{"targets": [{"modelRewrite": "served"}]}]
+    await client.create(REWRITE, custom(REWRITE, namespace, "all", RULED | {"rules": rules}))
+
+
+def known(made: Picker) -> tuple[int, str]:
+    """Return which priority and which model a request would get."""
+    rewritten = made.rewrites.rewrite("asked", random=lambda: 0.0)
+    return made.objectives.priority("high"), rewritten.model if rewritten else ""
+
+
+async def ask_for_a_model(channel: grpc.aio.Channel) -> None:
+    """Send one request; raises unless it is sent somewhere, and for the model that the rule names."""
+    asked = pb.ProcessingRequest(
+        request_body=pb.HttpBody(body=b'{"model": "asked", "prompt": "x"}', end_of_stream=True)
+    )
+    replies = [reply async for reply in rpc.ExternalProcessorStub(channel).Process(iter([headers(), asked]))]
+    assert "x-gateway-destination-endpoint" in str(replies[0].dynamic_metadata), replies
+    chunks = [reply.request_body.response.body_mutation.streamed_response.body for reply in replies[1:]]
+    assert msgspec.json.decode(b"".join(chunks))["model"] == "served", chunks
 
 
 async def test_a_selector_needs_no_definition(

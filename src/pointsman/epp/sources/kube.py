@@ -5,8 +5,8 @@ once per turn of the event loop, so a rollout of a hundred pods is not a hundred
 before pool and pods have been listed once. A kind that the cluster does not have is empty, and is found when its CRD
 comes; permission that is missing shows in the log and, for pool and pods, keeps the picker from being ready.
 
-A pool that goes is kept in mind for a grace time: whoever deletes its definition deletes the pools in it first, so the
-two cannot be told apart, and a definition that is replaced must not cost a request. Pods are followed all the while.
+A pool that goes is kept in mind for a grace time, and so are objectives and rewrites when their definition goes
+(`departures`): a definition that is replaced must not cost a request. Pods are followed all the while.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from pointsman.core.logs import get_logger
 from pointsman.epp.settings import Settings
+from pointsman.epp.sources.departures import Departures
 from pointsman.epp.sources.pool import OLD_GROUP, OUR_GROUP, POOL_GROUP, Cluster, PoolSpec
 from pointsman.epp.sources.pool import Kind as Name
 from pointsman.epp.sources.selector import parse_selector
@@ -24,8 +24,6 @@ from pointsman.kube.kinds import Key, Kind, Object, Source
 from pointsman.kube.lease import Election
 from pointsman.kube.reflector import Reflector
 from pointsman.kube.store import Change, Store
-
-log = get_logger(__name__)
 
 PODS = Kind("", "v1", "Pod", "pods")
 POOLS = {
@@ -40,6 +38,8 @@ OPTIONAL = tuple(
         ("InferenceModelRewrite", "inferencemodelrewrites"),
     )
 )
+
+Event = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class ClusterSource:
@@ -58,8 +58,6 @@ class ClusterSource:
     ) -> None:
         self._cluster = cluster
         self._use = use
-        self._grace = grace
-        self._going: asyncio.TimerHandle | None = None
         self._pending = False
         needed = [Source(PODS, namespace=namespace)]
         if pool:
@@ -67,22 +65,22 @@ class ClusterSource:
         self._needed = [self._reflect(client, source) for source in needed]
         optional = OPTIONAL if pool else ()
         self._optional = [self._reflect(client, Source(kind, namespace=namespace)) for kind in optional]
+        self._departures = Departures(
+            client, grace=grace, kept=POOLS.values(), judged=OPTIONAL, drop=lambda *gone: self._take("DELETED", *gone)
+        )
 
     async def start(self) -> None:
         """Have nothing to wait for: until the first lists are in, the pool is not synced and health says so."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for reflector in (*self._needed, *self._optional):
-                    tasks.create_task(reflector.run())
-                for reflector in self._needed:
-                    await reflector.settled.wait()
-                self._hand_over()
-        finally:
-            if self._going is not None:
-                self._going.cancel()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._departures.run())
+            for reflector in (*self._needed, *self._optional):
+                tasks.create_task(reflector.run())
+            for reflector in self._needed:
+                await reflector.settled.wait()
+            self._hand_over()
 
     def _reflect(self, client: Client, source: Source) -> Reflector:
         reflector = Reflector(client, source=source, store=Store(source.kind))
@@ -90,41 +88,24 @@ class ClusterSource:
         return reflector
 
     def _changed(self, change: Change) -> None:
-        event: Literal["ADDED", "MODIFIED", "DELETED"] = "MODIFIED"
+        event: Event = "MODIFIED"
         if change.old is None:
             event = "ADDED"
         item = change.new
         if item is None:
             event, item = "DELETED", change.old
         assert item is not None
-        document, name = item.read(), _name(item.kind.kind)
-        if name == "InferencePool":
-            if event == "DELETED" or "deletionTimestamp" in document["metadata"]:
-                self._hold(document)
+        document = item.read()
+        if item.kind != PODS:
+            pool_ends = item.kind in POOLS.values() and "deletionTimestamp" in document["metadata"]
+            if event == "DELETED" or pool_ends:
+                self._departures.went(item.kind, document)
                 return
-            self._release()
-        self._take(name, event, document)
+            self._departures.came(item.kind, document)
+        self._take(event, item.kind, document)
 
-    def _hold(self, pool: Object) -> None:
-        """Keep a pool that goes in mind until the grace time is over."""
-        if self._going is None:
-            log.warning("the pool is gone: serving what was known of it", seconds=self._grace)
-            self._going = asyncio.get_running_loop().call_later(self._grace, self._withdraw, pool)
-
-    def _release(self) -> None:
-        """Forget that the pool went: it is there."""
-        if self._going is not None:
-            log.info("the pool is back")
-            self._going.cancel()
-            self._going = None
-
-    def _withdraw(self, pool: Object) -> None:
-        self._going = None
-        log.warning("the pool stayed away: serving nobody")
-        self._take("InferencePool", "DELETED", pool)
-
-    def _take(self, name: Name, event: Literal["ADDED", "MODIFIED", "DELETED"], document: Object) -> None:
-        self._cluster.apply(name, event, document)
+    def _take(self, event: Event, kind: Kind, document: Object) -> None:
+        self._cluster.apply(_name(kind.kind), event, document)
         if not self._pending:
             self._pending = True
             asyncio.get_running_loop().call_soon(self._hand_over)

@@ -28,6 +28,8 @@ VIOLATIONS = [
     pytest.param("sim/engine/steps.py", "asyncio", id="the engine waits"),
     pytest.param("kube/store.py", "pointsman.kube.runtime", id="the store knows the runtime"),
     pytest.param("wire/connection.py", "pointsman.wire.listener", id="a connection knows its socket"),
+    pytest.param("core/http/exchange.py", "pointsman.core.http.client", id="an exchange knows its socket"),
+    pytest.param("core/http/connection.py", "asyncio", id="HTTP is read by a socket"),
     pytest.param("local/stack.py", "pointsman.operator.process", id="siblings know each other"),
     pytest.param("core/errors.py", "pointsman.kube.errors", id="the core knows what stands on it"),
 ]

@@ -7,7 +7,7 @@ a list of 10,000 objects costs more than everything else here together.
 Invariants: every write passes the fence first, so a process that lost its lease sends none; a request that
 the server did not take (429, or 5xx with Retry-After) is repeated here, anything else is the caller's to
 judge; a watch that is silent for longer than `stall` counts as broken, because a half-open TCP connection
-looks exactly like a quiet one.
+looks exactly like a quiet one; no answer and no event of a watch is longer than we would hold.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ PATCHES = {
 }
 Patch = Literal["apply", "merge", "json"]
 PATIENCE = 5  # times that one request waits for Retry-After before it gives up
+MOST_BYTES = 512 << 20  # of an answer: a page of 500 objects, few of which have the megabyte that etcd allows
+MOST_LINE = 32 << 20  # of a watch: one object
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -128,13 +130,16 @@ class Client:
             if self._fence is not None and method in _WRITES:
                 self._fence()
             try:
-                answer = await self._http.request(method, path, content=content, params=parameters, headers=headers)
+                async with self._http.stream(
+                    method, path, content=content, params=parameters, headers=headers
+                ) as answer:
+                    said = await _whole(answer)
             except httpx2.HTTPError as error:
                 raise Unreachable(f"{method} {path}: {error or type(error).__name__}") from error
             self._report(method, answer.status_code)
             if answer.is_success:
-                return answer.content
-            refusal = _refusal(answer)
+                return said
+            refusal = _refusal(answer, said)
             if refusal.retry_after is None or attempt == PATIENCE:
                 raise refusal
             await asyncio.sleep(refusal.retry_after)
@@ -158,8 +163,7 @@ class Client:
             ) as answer:
                 self._report("WATCH", answer.status_code)
                 if not answer.is_success:
-                    await answer.aread()
-                    raise _refusal(answer)
+                    raise _refusal(answer, await _whole(answer))
                 yield _lines(answer.aiter_bytes())
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise Unreachable(f"watch of {path}: {error or type(error).__name__}") from error
@@ -202,11 +206,11 @@ def _document(answer: bytes) -> Object:
     return document
 
 
-def _refusal(answer: httpx2.Response) -> ApiError:
+def _refusal(answer: httpx2.Response, said: bytes) -> ApiError:
     try:
-        status = msgspec.json.decode(answer.content)
+        status = msgspec.json.decode(said)
     except msgspec.DecodeError:
-        status = {"message": answer.text[:200]}
+        status = {"message": said[:200].decode(errors="replace")}
     code = answer.status_code
     patience = _seconds(answer.headers.get("retry-after")) if code == 429 or code >= 500 else None
     return from_status(status if isinstance(status, dict) else {}, code=code, retry_after=patience)
@@ -216,10 +220,28 @@ def _seconds(header: str | None) -> float | None:
     return whole(header, most=3600) if header is not None else None
 
 
+async def _whole(answer: httpx2.Response) -> bytes:
+    """Return the whole body, unpacked. Raises httpx2.ReadError when it has no end that we would wait for."""
+    pieces, size = [], 0
+    async for piece in answer.aiter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise httpx2.ReadError(f"the answer is larger than {MOST_BYTES} bytes")
+    return b"".join(pieces)
+
+
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    rest = b""
+    """Hand out whole lines. Raises httpx2.ReadError when one is longer than any object can be."""
+    begun: list[bytes] = []  # pieces of a line; joined once, so that a long one costs no more than its bytes
+    size = 0
     async for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            if line:
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        size += len(first)
+        if size > MOST_LINE:
+            raise httpx2.ReadError(f"an event is larger than {MOST_LINE} bytes")
+        for following in others:
+            if line := b"".join(begun):
                 yield line
+            begun, size = [following], len(following)

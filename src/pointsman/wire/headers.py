@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hpack import Decoder, HPACKError, OversizedHeaderListError
 
-from pointsman.core.http_messages import content_length
+from pointsman.core.http.messages import content_length
 from pointsman.wire.frames import Code, ConnectionFault
 from pointsman.wire.limits import Limits
 

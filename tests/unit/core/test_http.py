@@ -117,7 +117,7 @@ async def test_keep_alive_head_and_chunked_body(listener: Listener) -> None:
         assert head.headers["x-a"] == "b" and "date" in head.headers
         assert (await client.get("/none")).status_code == 204
         assert (await client.get("/broken")).status_code == 500
-        assert len(listener.connections()) == 1
+        assert len(listener.peers()) == 1
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ async def test_http_1_0_gets_an_unchunked_stream_that_ends_with_the_connection(l
 async def test_a_peer_that_leaves_is_noticed(listener: Listener, app: App, path: str) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
-    await until(lambda: listener.connections() and listener.connections()[0].current)
+    await until(lambda: listener.peers() and listener.peers()[0].connection.current)
     await asyncio.sleep(0.01)
     writer.close()
     await until(lambda: app.gone)
@@ -221,7 +221,7 @@ async def test_a_peer_that_does_not_read_is_noticed_and_in_the_end_cut_off(app: 
             await asyncio.sleep(0)
         assert app.stream.open
         await until(lambda: app.gone)
-        assert not listener.connections()
+        assert not listener.peers()
         writer.close()
 
 
@@ -283,7 +283,7 @@ async def test_bodies_beyond_the_budget_are_503_and_a_small_one_is_served(app: A
         assert small.endswith(b"hi")
         for _, writer in hogs:
             writer.close()
-        await until(lambda: not listener.connections())
+        await until(lambda: not listener.peers())
         assert server.budget.held == 0
 
 
@@ -339,9 +339,9 @@ async def test_a_burst_is_answered_in_full_while_everything_else_goes_on(listene
 async def test_draining_finishes_open_answers_and_refuses_new_connections(listener: Listener, app: App) -> None:
     open_answer = asyncio.ensure_future(exchange(listener, b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n"))
     _, idle = await asyncio.open_connection("127.0.0.1", listener.port)
-    await until(lambda: app.held and len(listener.connections()) == 2)
+    await until(lambda: app.held and len(listener.peers()) == 2)
     draining = asyncio.ensure_future(listener.drain(seconds=2))
-    await until(lambda: len(listener.connections()) == 1)
+    await until(lambda: len(listener.peers()) == 1)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", listener.port)
     app.held[0].respond(Response(body=b"done"))

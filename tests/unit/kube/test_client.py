@@ -1,7 +1,10 @@
 """The HTTP side, against a server on loopback that answers as it is told."""
 
+import gzip
 import json
+import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from pointsman.core.errors import UserError
 from pointsman.core.http import Request, Response, Server, header_lines
+from pointsman.kube import client
 from pointsman.kube.client import PATIENCE, Client, connect
 from pointsman.kube.errors import ApiError, Forbidden, Gone, NotLeader, Stale, Throttled, Unreachable
 from pointsman.kube.kinds import Key, Kind
@@ -164,3 +168,19 @@ def test_a_missing_configuration_is_one_sentence(tmp_path: Path) -> None:
     broken.write_text("just: text")
     with pytest.raises(UserError, match="no usable cluster configuration"):
         connect(broken)
+
+
+async def test_an_answer_without_end_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
+    packed = gzip.compress(bytes(64 << 20))
+    for body, headers in ((bytes(2 << 20), {}), (packed, {"content-encoding": "gzip"})):
+        stage.handler = partial(lambda _, answer: answer, answer=Response(200, body, headers=header_lines(headers)))
+        with pytest.raises(Unreachable, match="larger than 1048576 bytes"):
+            await stage.client.get(CONFIGMAP, KEY)
+
+
+async def test_an_event_without_end_is_given_up_and_costs_no_more_than_its_bytes(stage: Stage) -> None:
+    before = time.process_time()
+    with pytest.raises(Unreachable, match="an event is larger than"):
+        await watched(stage, *[bytes(1 << 20)] * 40)
+    assert time.process_time() - before < 10, "joined anew for each piece it takes minutes"

@@ -140,7 +140,13 @@ async def test_half_an_answer_is_none(stage: Stage, cut: bytes) -> None:
 
 async def test_what_is_not_http_is_an_error(stage: Stage) -> None:
     stage.script = stage.say(b"220 mail.example ESMTP\r\n")
-    with pytest.raises(httpx2.RemoteProtocolError):
+    with pytest.raises(httpx2.ReadError, match="not HTTP"):
+        await stage.http.get("/")
+
+
+async def test_head_without_end_is_given_up(stage: Stage) -> None:
+    stage.script = stage.say(b"HTTP/1.1 200 OK\r\n", *[b"a: b\r\n" * 1000] * 50)
+    with pytest.raises(httpx2.ReadError, match="head of its answer is larger than 65536 bytes"):
         await stage.http.get("/")
 
 

@@ -1,14 +1,18 @@
 """The GET client against real sockets: what is wrong with a peer is None, never an exception."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from pointsman.local.http import Answer, get
+from pointsman.core.http.client import Answer
+from pointsman.local.http import get
 from pointsman.local.ports import any_free
 from pointsman.render.envoy.addresses import Address
+
+MOST = 64 << 20
 
 
 @asynccontextmanager
@@ -42,6 +46,27 @@ async def peer(reply: bytes, *, hang: bool = False) -> AsyncIterator[Address]:
 async def test_what_comes_back(reply: bytes, answer: Answer | None) -> None:
     async with peer(reply) as address:
         assert await get(address, "/") == answer
+
+
+async def test_what_never_ends_is_given_up() -> None:
+    """It is the limit that ends it, long before the time does."""
+    sent = 0
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (1 << 40))
+        with contextlib.suppress(ConnectionError):
+            while sent < 8 * MOST:
+                writer.write(bytes(1 << 20))
+                sent += 1 << 20
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(pour, "127.0.0.1", 0) as server:
+        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+        assert await get(address, "/", timeout=60) is None
+    assert sent < 2 * MOST
 
 
 async def test_nobody_listens() -> None:

@@ -9,7 +9,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from pointsman.core.http_client import Connection
+from pointsman.core.http.client import Answer, Line
+from pointsman.core.http.limits import AnswerLimits
+from pointsman.core.http.messages import request
 from pointsman.core.logs import get_logger
 from pointsman.epp.body.rendering import Question, Unreadable, read_answer
 from pointsman.epp.request.request import Rendered, TokenService
@@ -17,32 +19,7 @@ from pointsman.epp.request.request import Rendered, TokenService
 log = get_logger(__name__)
 
 _MOST_CONNECTIONS = 64
-_MOST_ANSWER = 64 << 20
-
-
-class _Line:
-    """A connection that one question at a time waits on."""
-
-    def __init__(self) -> None:
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
-        self.connection = Connection(max_bytes=_MOST_ANSWER, done=self._done, lost=self._lost)
-
-    async def ask(self, request: bytes) -> tuple[int, bytes]:
-        """Return the status and the body of the answer.
-
-        Raises ConnectionError when there is none.
-        """
-        self._answer = asyncio.get_running_loop().create_future()
-        self.connection.ask(request)
-        return await self._answer
-
-    def _done(self, status: int, body: bytes) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result((status, body))
-
-    def _lost(self, reason: str) -> None:
-        if reason and self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionError(reason))
+_LIMITS = AnswerLimits(body_bytes=64 << 20)
 
 
 class Tokenizer:
@@ -52,7 +29,7 @@ class Tokenizer:
         self._tasks: asyncio.TaskGroup | None = None
         self._places = asyncio.Semaphore(_MOST_CONNECTIONS)
         self._service: TokenService | None = None
-        self._idle: list[_Line] = []
+        self._idle: list[Line] = []
         self._failing = False
         self.results: Counter[str] = Counter()  # answered, timeout, refused, unreadable, unreachable
 
@@ -113,46 +90,41 @@ class Tokenizer:
             self._failing = True
             log.warning("tokenizer: no tokens from the service, they are estimated", reason=reason)
 
-    async def _exchange(self, question: Question) -> tuple[int, bytes]:
+    async def _exchange(self, question: Question) -> Answer:
         service = question.service
         if service != self._service:  # another configuration: what is open leads nowhere
             self._service = service
             while self._idle:
-                self._idle.pop().connection.close()
-        request = _head(question) + question.body
+                self._idle.pop().close()
+        message = _request(question)
         while self._idle:
             line = self._idle.pop()
-            if line.connection.open:
+            if line.open:
                 try:
-                    return await self._ask_on(line, request, service=service)
+                    return await self._ask_on(line, message, service=service)
                 except ConnectionError:
                     break
-        return await self._ask_on(await _connect(service), request, service=service)
+        return await self._ask_on(await _connect(service), message, service=service)
 
-    async def _ask_on(self, line: _Line, request: bytes, *, service: TokenService) -> tuple[int, bytes]:
+    async def _ask_on(self, line: Line, message: bytes, *, service: TokenService) -> Answer:
         try:
-            answer = await line.ask(request)
+            answer = await line.ask(message)
         except BaseException:
-            line.connection.close()  # an answer may still come, and must not be taken for the next one's
+            line.close()  # an answer may still come, and must not be taken for the next one's
             raise
-        if service == self._service and line.connection.open:
+        if service == self._service and line.open:
             self._idle.append(line)
         return answer
 
 
-async def _connect(service: TokenService) -> _Line:
-    line = _Line()
-    await asyncio.get_running_loop().create_connection(lambda: line.connection, service.host, service.port)
+async def _connect(service: TokenService) -> Line:
+    line = Line(limits=_LIMITS)
+    await line.dial(service.host, service.port)
     return line
 
 
-def _head(question: Question) -> bytes:
+def _request(question: Question) -> bytes:
     service = question.service
     host = f"[{service.host}]" if ":" in service.host else service.host
-    lines = (
-        f"POST {question.path} HTTP/1.1",
-        f"Host: {host}:{service.port}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(question.body)}",
-    )
-    return "\r\n".join([*lines, "", ""]).encode()
+    kind = {"content-type": "application/json"}
+    return request("POST", question.path, host=f"{host}:{service.port}", headers=kind, body=question.body)

@@ -20,8 +20,11 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pointsman.core.errors import UserError
+from pointsman.core.http.client import fetch
+from pointsman.core.http.limits import AnswerLimits
+from pointsman.core.http.messages import request
 from pointsman.core.logs import get_logger
-from pointsman.core.numbers import real, whole
+from pointsman.core.numbers import real
 
 log = get_logger(__name__)
 
@@ -32,6 +35,7 @@ _QUEUE = 4096
 _BATCH = 512
 _EXPORT_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
+_ANSWER_LIMITS = AnswerLimits(body_bytes=1 << 20)  # a collector has little to say
 _SERVER, _INTERNAL = 2, 1  # OTLP's kinds of spans
 
 
@@ -145,6 +149,8 @@ class Tracer:
     def __init__(self, exporter: Exporter, *, rng: random.Random) -> None:
         self._exporter = exporter
         self._rng = rng
+        secure = urlsplit(exporter.endpoint).scheme == "https"
+        self._tls = ssl.create_default_context() if secure else None  # once: it reads every authority's certificate
         self._queue: deque[Span] = deque()
         self.exported = 0
         self.dropped = 0
@@ -184,10 +190,10 @@ class Tracer:
         while self._queue:
             batch = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
             try:
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    status = await post(self._exporter, to_json(batch, service=self._exporter.service))
-            except (OSError, ValueError) as error:  # TimeoutError is an OSError
-                self._drop(len(batch), reason=str(error) or "no answer in time")
+                body = to_json(batch, service=self._exporter.service)
+                status = await _post(self._exporter, body, tls=self._tls)
+            except (OSError, ValueError) as error:  # a timeout is an OSError, a name that is none a ValueError
+                self._drop(len(batch), reason=str(error))
                 return  # the next ones fare no better now
             if status // 100 == 2:
                 self.exported += len(batch)
@@ -228,24 +234,14 @@ def _attributes(attributes: Mapping[str, str | int]) -> list[dict[str, Any]]:
     ]
 
 
-async def post(exporter: Exporter, body: bytes) -> int:
+async def _post(exporter: Exporter, body: bytes, *, tls: ssl.SSLContext | None) -> int:
     """Send a body to the collector over a connection of its own, and return the status of the answer."""
     url = urlsplit(exporter.endpoint)
-    tls = ssl.create_default_context() if url.scheme == "https" else None
-    reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if tls else 80), ssl=tls)
-    try:
-        fields = {
-            "Host": url.netloc,
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-            "Connection": "close",
-            **dict(exporter.headers),
-        }
-        head = "".join(f"{key}: {value}\r\n" for key, value in fields.items())
-        writer.write(f"POST {url.path or '/'} HTTP/1.1\r\n{head}\r\n".encode() + body)
-        await writer.drain()
-        line = await reader.readline()
-        words = line.split()
-        return (whole(words[1], most=999) or 0) if len(words) > 1 else 0
-    finally:
-        writer.close()
+    fields = {"content-type": "application/json", "connection": "close"}
+    fields |= {key.lower(): value for key, value in exporter.headers}
+    message = request("POST", url.path or "/", host=url.netloc, headers=fields, body=body)
+    port = url.port or (443 if tls else 80)
+    answer = await fetch(
+        message, host=url.hostname or "", port=port, tls=tls, seconds=_ANSWER_SECONDS, limits=_ANSWER_LIMITS
+    )
+    return answer.status

@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from pointsman.core.http_client import Connection
+from pointsman.core.http.client import Poll
+from pointsman.core.http.limits import AnswerLimits
+from pointsman.core.http.messages import request
 from pointsman.core.logs import get_logger
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Mark, Member
@@ -121,10 +123,9 @@ class Poller:
         self._connect = connect
         self._take = question.takes(member)
         host = member.endpoint.target.rpartition(":")[0]
-        self._request = (
-            f"GET {terms.path} HTTP/1.1\r\nHost: {host}:{self.port}\r\nAccept: text/plain, */*\r\n\r\n".encode()
-        )
-        self._connection: Connection | None = None
+        accept = {"accept": "text/plain, */*"}
+        self._request = request("GET", terms.path, host=f"{host}:{self.port}", headers=accept)
+        self._connection: Poll | None = None
         self._connecting = False
         self._outstanding = False
         self._closed = False
@@ -153,11 +154,11 @@ class Poller:
         else:
             self._ask(now)
 
-    def connection(self) -> Connection:
+    def connection(self) -> Poll:
         """Return the protocol of a new connection."""
-        return Connection(max_bytes=self._terms.max_bytes, done=self._answered, lost=self._lost)
+        return Poll(limits=AnswerLimits(body_bytes=self._terms.max_bytes), done=self._answered, lost=self._lost)
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: Poll) -> None:
         """Use a connection from now on, and at once."""
         self._connecting = False
         if self._closed:

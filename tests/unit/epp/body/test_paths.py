@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.core.http_messages import split_target
+from pointsman.core.http.messages import split_target
 from pointsman.epp.body.parsers import ParserChoice, path_of
 from pointsman.epp.body.paths import canonical
 from pointsman.epp.request.refusals import BadRequest

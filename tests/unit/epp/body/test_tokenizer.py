@@ -100,7 +100,7 @@ async def test_one_connection_serves_one_question_after_another() -> None:
             assert await stand.ask() == Rendered(tokens=token_bytes([1, 2, 3]), items=[])
         assert stand.service.connections == 1
         assert stand.service.bodies == [b'{"a":1}'] * 3
-        assert stand.service.heads[0].startswith(b"POST /v1/chat/completions/render HTTP/1.1\r\nHost: 127.0.0.1:")
+        assert stand.service.heads[0].startswith(b"POST /v1/chat/completions/render HTTP/1.1\r\nhost: 127.0.0.1:")
         assert stand.tokenizer.results == {"answered": 3}
 
 

@@ -1,4 +1,4 @@
-"""A thin HTTP/1.1 server on asyncio and httptools: many listeners, one loop, no framework.
+"""A thin HTTP/1.1 server: many listeners, one loop, no framework.
 
 It serves the simulator's hot routes and every metrics port. A handler is a plain function of a `Request`. It
 may return a `Response`, return an awaitable of one, or return None and answer later through `request.respond`
@@ -17,20 +17,17 @@ listener's `fault`.
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
 from pointsman.core.budget import Budget
-from pointsman.core.http_connection import Connection, Limits, Request, Stream
-from pointsman.core.http_messages import Response, date_line, header_lines, plain_fault
+from pointsman.core.http.connection import Clock
+from pointsman.core.http.limits import Limits
+from pointsman.core.http.messages import date_line, plain_fault
+from pointsman.core.http.peer import Fault, Handler, Peer
 from pointsman.core.inbox import Inbox
 from pointsman.core.ports import Port, Tls, listen
-
-__all__ = ["Handler", "Limits", "Listener", "Request", "Response", "Server", "Stream", "header_lines"]
-
-Handler = Callable[[Request], Response | Awaitable[Response | None] | None]
-Fault = Callable[[int, str], Response]
 
 
 class Listener:
@@ -44,29 +41,29 @@ class Listener:
         self.http2: Callable[[], asyncio.Protocol] | None = None  # takes over connections that open with its preface
         self.draining = False
         self.port = 0
-        self.idle: dict[Connection, None] = {}  # those that have nothing to be answered; the longest first
+        self.idle: dict[Peer, None] = {}  # those that have nothing to be answered; the longest first
         self._open = 0
         self._bound: Port | None = None
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, peer: Peer) -> bool:
         """Take a newcomer in, in the place of one that idles if need be; return whether there is one."""
         if self._open >= self.limits.connections:
             idle = next(iter(self.idle), None)
-            if idle is None or idle.transport is None:
+            if idle is None:
                 return False
             self.leave(idle)
-            idle.transport.abort()
+            idle.abort()
         self._open += 1
-        self.idle[connection] = None
-        connection.admitted = True
+        self.idle[peer] = None
+        peer.admitted = True
         return True
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, peer: Peer) -> None:
         """Forget one."""
-        if connection.admitted:
-            connection.admitted = False
+        if peer.admitted:
+            peer.admitted = False
             self._open -= 1
-            self.idle.pop(connection, None)
+            self.idle.pop(peer, None)
 
     async def bind(self, *, host: str, port: int, tls: ssl.SSLContext | None, flag: str) -> None:
         """Start accepting.
@@ -78,7 +75,7 @@ class Listener:
             Tls(context=tls, spawn=spawn, seconds=limits.handshake_seconds, at_once=limits.handshakes) if tls else None
         )
         self._bound = await listen(
-            lambda: Connection(self),
+            lambda: Peer(self, house=self.server),
             host=host,
             port=port,
             flag=flag,
@@ -93,23 +90,22 @@ class Listener:
         self.draining = True
         if self._bound is not None:
             self._bound.close()
-        for connection in self.connections():
-            connection.retire()
+        for peer in self.peers():
+            peer.retire()
 
-    def connections(self) -> list[Connection]:
-        """Return the connections that came in through this port."""
-        return [c for c in self.server.connections if c.listener is self]
+    def peers(self) -> list[Peer]:
+        """Return those that came in through this port."""
+        return [peer for peer in self.server.peers if peer.door is self]
 
     async def drain(self, *, seconds: float) -> None:
         """Stop accepting, wait for the open answers, then cut what is left."""
         self.stop_accepting()
         loop = asyncio.get_running_loop()
         limit = loop.time() + seconds
-        while self.connections() and loop.time() < limit:  # noqa: ASYNC110 - a poll at shutdown needs no event
+        while self.peers() and loop.time() < limit:  # noqa: ASYNC110 - a poll at shutdown needs no event
             await asyncio.sleep(0.01)
-        for connection in self.connections():
-            if connection.transport is not None:
-                connection.transport.abort()
+        for peer in self.peers():
+            peer.abort()
 
 
 class Server:
@@ -117,15 +113,14 @@ class Server:
 
     def __init__(self, *, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
-        self.connections: set[Connection] = set()
+        self.peers: set[Peer] = set()
         self.listeners: list[Listener] = []
-        self.date_line = date_line()
-        self.now: Callable[[], float] = lambda: 0.0
+        self.clock = Clock(now=lambda: 0.0, date_line=date_line())
         self.inbox = Inbox()
         self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
-        self.now = asyncio.get_running_loop().time
+        self.clock.now = asyncio.get_running_loop().time
         await self._tasks.__aenter__()
         self._housekeeper = self._tasks.create_task(self._keep_house())
         return self
@@ -139,9 +134,8 @@ class Server:
         self._housekeeper.cancel()
         for listener in self.listeners:
             listener.stop_accepting()
-        for connection in list(self.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+        for peer in list(self.peers):
+            peer.abort()
         await self._tasks.__aexit__(kind, error, trace)
 
     async def listen(
@@ -174,7 +168,7 @@ class Server:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(0.5)
-            self.date_line = date_line()
-            now = self.now()
-            for connection in list(self.connections):
-                connection.expire(now)
+            self.clock.date_line = date_line()
+            now = self.clock.now()
+            for peer in list(self.peers):
+                peer.expire(now)

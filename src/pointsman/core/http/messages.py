@@ -33,6 +33,17 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
     return b"".join(f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in headers.items())
 
 
+def request(
+    method: str, target: str, *, host: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> bytes:
+    """Return a whole request, ready to be sent as often as one likes.
+
+    Raises ValueError when a field would break out of its line.
+    """
+    fields = {"host": host} | dict(headers or {}) | ({} if body is None else {"content-length": str(len(body))})
+    return f"{method} {target} HTTP/1.1\r\n".encode() + header_lines(fields) + b"\r\n" + (body or b"")
+
+
 def plain_fault(status: int, message: str) -> Response:
     """Return the default answer to a request that broke the protocol."""
     return Response(status, f"{message}\n".encode(), b"text/plain; charset=utf-8")

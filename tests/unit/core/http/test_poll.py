@@ -5,7 +5,8 @@ from typing import cast
 
 import pytest
 
-from pointsman.core.http_client import Connection
+from pointsman.core.http.client import Poll
+from pointsman.core.http.limits import AnswerLimits
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -37,8 +38,10 @@ class Talk:
         self.answers: list[tuple[int, bytes]] = []
         self.lost: list[str] = []
         self.wire = Wire()
-        self.connection = Connection(
-            max_bytes=max_bytes, done=lambda s, b: self.answers.append((s, b)), lost=self.lost.append
+        self.connection = Poll(
+            limits=AnswerLimits(body_bytes=max_bytes),
+            done=lambda s, b: self.answers.append((s, b)),
+            lost=self.lost.append,
         )
         self.connection.connection_made(cast(asyncio.Transport, self.wire))
 
@@ -99,7 +102,7 @@ def test_a_body_may_end_with_the_connection() -> None:
         pytest.param(
             [b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 70_000], "larger than", id="too much"
         ),
-        pytest.param([b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000], "", id="an endless head"),
+        pytest.param([b"HTTP/1.1 200 OK\r\nX: " + b"x" * 66_000], "head of its answer is larger", id="an endless head"),
     ],
 )
 def test_improper_answers_end_the_connection(parts: list[bytes], reason: str) -> None:
@@ -123,7 +126,7 @@ def test_after_close_nothing_is_heard() -> None:
 
 
 def test_a_connection_that_nobody_wants_any_more_is_closed_when_it_comes() -> None:
-    connection, wire = Connection(max_bytes=1, done=lambda *_: None, lost=lambda _: None), Wire()
+    connection, wire = Poll(limits=AnswerLimits(), done=lambda *_: None, lost=lambda _: None), Wire()
     connection.close()
     connection.connection_made(cast(asyncio.Transport, wire))
     assert wire.closed

@@ -179,7 +179,7 @@ async def rest(client: Client, *, seconds: float) -> None:
     runtime = Runtime(client, ownership=Ownership(manager="bench", domain="bench.dev"))
     runtime.add(Controller("bench", Source(CONFIGMAP, namespace=NAMESPACE), reconcile))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(runtime.run(host="127.0.0.1", port=0))
+        task = group.create_task(runtime.run())
         await runtime.settled()
         await asyncio.sleep(5)
 

@@ -1,4 +1,4 @@
-"""Run controllers: caches, workers, election, Events, health and metrics, as one tree of tasks.
+"""Run controllers: caches, workers, election and Events, as one tree of tasks.
 
 Owns the wiring and nothing else. One cache per kind, shared by all controllers; a controller's workers start
 when every kind that concerns it is in its cache (or is known not to exist, or to be forbidden: then only the
@@ -16,16 +16,10 @@ behind.
 import asyncio
 import random
 import secrets
-import signal
 import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-from pointsman.core.http import Response
-from pointsman.core.logs import get_logger
-from pointsman.kube import health
 from pointsman.kube.apply import Applier
 from pointsman.kube.client import Client
 from pointsman.kube.controller import Controller, Work
@@ -37,8 +31,6 @@ from pointsman.kube.ownership import Ownership
 from pointsman.kube.reflector import Reflector
 from pointsman.kube.store import Change, Entry, Store
 from pointsman.kube.view import View
-
-log = get_logger(__name__)
 
 
 class Runtime:
@@ -90,36 +82,20 @@ class Runtime:
         self._works.append(work)
         return work
 
-    async def run(self, *, host: str = "0.0.0.0", port: int | None = None) -> None:  # noqa: S104 - kubelet asks the Pod's address
-        """Run until cancelled; health and metrics are served when a port is given (0: any)."""
-        if port is None:
-            await self._run()
-            return
-        async with health.serve(self.routes(), host=host, port=port) as bound:
-            log.info("serving health and metrics", port=bound)
-            await self._run()
-
-    async def serve(self, *, host: str = "0.0.0.0", port: int | None = None) -> None:  # noqa: S104 - as above
-        """Run until SIGTERM or SIGINT, then end in order: work stops, the lease is given back.
-
-        As process 1 of a container nothing else would end us: the kernel does not deliver a signal without a handler.
-        """
-        told = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self.run(host=host, port=port))
-            await told.wait()
-            log.info("told to end")
-            task.cancel()
-
-    def routes(self) -> health.Routes:
-        """Return what the health server answers."""
-        return {
-            "/healthz": lambda: health.text(200, "ok\n"),
-            "/readyz": self._ready,
-            "/metrics": self._scrape,
-        }
+    async def run(self) -> None:
+        """Run until cancelled."""
+        definitions = self._definitions()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for reflector in self._reflectors.values():
+                    group.create_task(reflector.run())
+                if definitions is not None:
+                    group.create_task(definitions.run())
+                group.create_task(self.events.run())
+                group.create_task(self._lead())
+        finally:
+            for work in self._works:
+                work.queue.close()
 
     def problems(self) -> list[str]:
         """Return one line for each kind that is not being followed, with the reason."""
@@ -133,20 +109,6 @@ class Runtime:
         """Wait until every cache has its first list."""
         for reflector in self._reflectors.values():
             await reflector.settled.wait()
-
-    async def _run(self) -> None:
-        definitions = self._definitions()
-        try:
-            async with asyncio.TaskGroup() as group:
-                for reflector in self._reflectors.values():
-                    group.create_task(reflector.run())
-                if definitions is not None:
-                    group.create_task(definitions.run())
-                group.create_task(self.events.run())
-                group.create_task(self._lead())
-        finally:
-            for work in self._works:
-                work.queue.close()
 
     async def _lead(self) -> None:
         if self.election is None:
@@ -199,13 +161,6 @@ class Runtime:
 
     def _absorb(self, item: Entry) -> None:
         self._reflectors[item.kind].absorb(item)
-
-    def _scrape(self) -> Response:
-        return Response(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST.encode())
-
-    def _ready(self) -> Response:
-        problems = self.problems()
-        return health.text(503, "\n".join((*problems, ""))) if problems else health.text(200, "ok\n")
 
     def _count(self, method: str, code: str) -> None:
         self.metrics.requests.labels(code, method).inc()

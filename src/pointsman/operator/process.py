@@ -16,11 +16,12 @@ from pathlib import Path
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT
+from pointsman.core import health
 from pointsman.core.errors import UserError
 from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
-from pointsman.kube import Client, Key, Runtime, Terms, health
+from pointsman.kube import Client, Key, Runtime, Terms
 from pointsman.kube.guard import Guard
 from pointsman.kube.metrics import Metrics
 from pointsman.operator import crds

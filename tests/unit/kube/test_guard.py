@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from pointsman.core.health import serve, text
 from pointsman.core.http import Request, Response, Server
 from pointsman.kube import Client, connect
 from pointsman.kube.guard import Guard
-from pointsman.kube.health import serve, text
 
 GOOD, KNOWN = "good", "known"
 

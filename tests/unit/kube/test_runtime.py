@@ -20,14 +20,11 @@ def make(lease: Key | None = None) -> Runtime:
     return Runtime(nowhere, ownership=OWNERSHIP, lease=lease)
 
 
-async def test_before_the_first_list_it_is_alive_and_not_ready() -> None:
+async def test_before_the_first_list_there_is_a_problem_and_an_empty_queue() -> None:
     runtime = make()
     runtime.add(Controller("c", Source(CONFIGMAP), reconcile))
-    routes = runtime.routes()
-    assert routes["/healthz"]().status == 200
-    ready = routes["/readyz"]()
-    assert (ready.status, ready.body) == (503, b"configmaps: starting (first list pending)\n")
-    assert b'workqueue_depth{controller="c",name="c"} 0.0' in routes["/metrics"]().body
+    assert runtime.problems() == ["configmaps: starting (first list pending)"]
+    assert runtime.metrics.registry.get_sample_value("workqueue_depth", {"controller": "c", "name": "c"}) == 0.0
 
 
 async def test_one_cache_per_kind_hence_one_selector() -> None:

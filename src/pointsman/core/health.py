@@ -1,6 +1,6 @@
-"""`/healthz`, `/readyz` and `/metrics`, for kubelet's probes and Prometheus.
+"""Pages such as `/healthz`, `/readyz` and `/metrics`, for probes and Prometheus.
 
-Owns three routes; what they say comes from functions, so it knows neither caches nor controllers. A route that raises
+What they say comes from functions, so it knows neither caches nor controllers. A route that raises
 is a 500 with the error in it: a broken probe must not look like a healthy one. With a guard every route is for readers
 whom it lets in; probes have no token, so they are served elsewhere.
 """
@@ -8,12 +8,19 @@ whom it lets in; probes have no token, so they are served elsewhere.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Protocol
 
 from pointsman.core.http import Request, Response, Server
-from pointsman.kube.guard import Guard
 
 PLAIN = b"text/plain; charset=utf-8"
 Routes = Mapping[str, Callable[[], Response]]
+
+
+class Guard(Protocol):
+    """Who lets readers in."""
+
+    async def answer(self, request: Request, say: Callable[[], Response], /) -> Response:
+        """Return what the page says, or why this reader is not told."""
 
 
 def text(status: int, body: str) -> Response:

@@ -3,8 +3,8 @@
 import httpx2
 import pytest
 
+from pointsman.core.health import Routes, serve, text
 from pointsman.core.http import Response
-from pointsman.kube.health import Routes, serve, text
 
 
 def broken() -> Response:

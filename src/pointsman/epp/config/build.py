@@ -26,8 +26,22 @@ from pointsman.epp.plugins.api import (
     Key,
 )
 from pointsman.epp.schedule.explain import Meters
-from pointsman.epp.schedule.profile import FilterStep, PickerStep, Profile, ScorerStep
-from pointsman.epp.schedule.scheduler import Hooked, Parts, Scheduler
+from pointsman.epp.schedule.points import (
+    ADMIT,
+    BEFORE_SEND,
+    FILTER,
+    NEXT_PROFILES,
+    ON_ENDPOINTS,
+    ON_RESPONSE,
+    PICK,
+    PRODUCE,
+    SATURATION,
+    SCORE,
+    Hooked,
+    Point,
+)
+from pointsman.epp.schedule.profile import Profile
+from pointsman.epp.schedule.scheduler import Parts, Scheduler
 
 _DEFAULT_PRODUCERS: Mapping[str, str] = {
     TOKENIZED_PROMPT: "token-producer",
@@ -35,16 +49,6 @@ _DEFAULT_PRODUCERS: Mapping[str, str] = {
     INFLIGHT_LOAD: "inflight-load-producer",
     ENCODER_MATCHES: "mm-embeddings-cache-producer",
     SESSION_ID: "session-id-producer",
-}
-
-_HOOKS = {
-    "produce": "DataProducer",
-    "admit": "Admission",
-    "before_send": "PreRequest",
-    "on_response": "ResponseHeader",
-    "on_endpoints": "EndpointNotification",
-    "next_profiles": "ProfileHandler",
-    "saturation": "SaturationDetector",
 }
 
 
@@ -100,22 +104,22 @@ class Builder:
         return Built(plan=plan, scheduler=Scheduler(self._parts(plan, work.made, order)), made=work.made)
 
     def _parts(self, plan: Plan, made: Mapping[str, Made], producers: Sequence[str]) -> Parts:
-        def hooked(method: str, names: Sequence[str]) -> tuple[Hooked, ...]:
-            return tuple(Hooked(made[name].plugin, self._meter(_HOOKS[method], made[name])) for name in names)
+        def hooked(point: Point, *names: str) -> tuple[Hooked, ...]:
+            return tuple(self._hook(point, made[name]) for name in names)
 
-        def having(method: str) -> list[str]:
-            return [name for name, each in made.items() if hasattr(each.plugin, method)]
+        def everyone(point: Point) -> tuple[Hooked, ...]:
+            return hooked(point, *(name for name, each in made.items() if point.on(each.plugin)))
 
         produced = [key for name in producers for key in made[name].plugin.produces]
         return Parts(
             profiles={each.name: self._profile(each.name, each.plugins, made) for each in plan.profiles},
-            handler=hooked("next_profiles", (plan.handler,))[0],
-            detector=hooked("saturation", (plan.detector,))[0],
-            producers=hooked("produce", producers),
-            admitters=hooked("admit", having("admit")),
-            before_send=hooked("before_send", having("before_send")),
-            on_response=hooked("on_response", having("on_response")),
-            on_endpoints=hooked("on_endpoints", having("on_endpoints")),
+            handler=hooked(NEXT_PROFILES, plan.handler)[0],
+            detector=hooked(SATURATION, plan.detector)[0],
+            producers=hooked(PRODUCE, *producers),
+            admitters=everyone(ADMIT),
+            before_send=everyone(BEFORE_SEND),
+            on_response=everyone(ON_RESPONSE),
+            on_endpoints=everyone(ON_ENDPOINTS),
             parsers=tuple(made[name].declared.type.name for name in plan.parsers),
             cost=next((key for key in produced if key.kind == INFLIGHT_LOAD), None),
             matches=next((key for key in produced if key.kind == PREFIX_MATCHES), None),
@@ -123,22 +127,17 @@ class Builder:
 
     def _profile(self, name: str, plugins: Sequence[tuple[str, float]], made: Mapping[str, Made]) -> Profile:
         each = [(made[plugin], weight) for plugin, weight in plugins]
-        picker = next(one for one, _ in each if hasattr(one.plugin, "pick"))
+        picker = next(one for one, _ in each if PICK.on(one.plugin))
         return Profile(
             name,
-            filters=[
-                FilterStep(one.plugin, self._meter("Filter", one)) for one, _ in each if hasattr(one.plugin, "filter")
-            ],
-            scorers=[
-                ScorerStep(one.plugin, self._meter("Scorer", one), weight)
-                for one, weight in each
-                if hasattr(one.plugin, "score")
-            ],
-            picker=PickerStep(picker.plugin, self._meter("Picker", picker)),
+            filters=[self._hook(FILTER, one) for one, _ in each if FILTER.on(one.plugin)],
+            scorers=[self._hook(SCORE, one, weight=weight) for one, weight in each if SCORE.on(one.plugin)],
+            picker=self._hook(PICK, picker),
         )
 
-    def _meter(self, point: str, made: Made) -> Any:
-        return self.meters.get(point, type_name=made.declared.type.name, name=made.declared.name)
+    def _hook(self, point: Point, made: Made, *, weight: float = 1.0) -> Hooked:
+        meter = self.meters.get(point.label, type_name=made.declared.type.name, name=made.declared.name)
+        return Hooked(made.plugin, meter, weight)
 
 
 class _Work:
@@ -245,7 +244,7 @@ class _Work:
     def producers_in_order(self) -> list[str]:
         graph: dict[str, set[str]] = {}
         for name, made in self.made.items():
-            if hasattr(made.plugin, "produce"):
+            if PRODUCE.on(made.plugin):
                 keys = (*getattr(made.plugin, "consumes", ()), *getattr(made.plugin, "prefers", ()))
                 graph[name] = {key.producer for key in keys if key.producer in self.made}
         try:
@@ -292,5 +291,5 @@ def _plugin(declared: Declared) -> dict[str, Any]:
 
 def _profile_ref(plan: Plan, name: str, weight: float) -> dict[str, Any]:
     declared = plan.get(name)
-    scores = declared is not None and hasattr(declared.type.cls, "score")
+    scores = declared is not None and SCORE.on(declared.type.cls)
     return {"pluginRef": name, "weight": weight} if scores else {"pluginRef": name}

@@ -13,6 +13,7 @@ from typing import Any
 from pointsman.core.values import ConfigError, Problem, check, dump, nearest
 from pointsman.epp.config.document import Document, Ref, SourceRef, read_config
 from pointsman.epp.config.registry import PluginType, UnknownType, find_type
+from pointsman.epp.schedule.points import NEXT_PROFILES, PICK, SATURATION, SCORE, Point
 
 DEFAULT_CONFIG = """\
 apiVersion: llm-d.ai/v1alpha1
@@ -89,10 +90,6 @@ class Plan:
         """Return the plugin of that name."""
         return next((each for each in self.plugins if each.name == name), None)
 
-    def of_kind(self, method: str) -> list[Declared]:
-        """Return the plugins that have a method."""
-        return [each for each in self.plugins if hasattr(each.type.cls, method)]
-
 
 def load(text: str | bytes, *, name: str = "configuration", allow_experimental: bool = False) -> Plan:
     """Return the plan of a file's text; of the default document when the text is empty.
@@ -151,7 +148,7 @@ class _Planner:
         profiles = self._with_pickers(profiles)
         flow = document.flow_control.saturation_detector
         detector = (flow.plugin_ref if flow is not None else "") or DEFAULT_DETECTOR
-        self._expect(detector, method="saturation", what="saturation detector", path=_DETECTOR_PATH, add=True)
+        self._expect(detector, point=SATURATION, what="saturation detector", path=_DETECTOR_PATH, add=True)
         layer = document.data_layer
         discovery = layer.discovery.plugin_ref if layer.discovery is not None else ""
         if discovery:
@@ -223,7 +220,7 @@ class _Planner:
         self.problems.append(Problem(path, message))
 
     def _expect(
-        self, name: str, *, what: str, path: str, method: str = "", kind: str = "", add: bool = False
+        self, name: str, *, what: str, path: str, point: Point | None = None, kind: str = "", add: bool = False
     ) -> Declared | None:
         """Return the plugin that a reference names, or report why it cannot be the `what` of something."""
         if name in self._broken:
@@ -234,7 +231,7 @@ class _Planner:
         if found is None:
             known = [*self._plugins, *((DEFAULT_DETECTOR, *DEFAULT_PARSERS) if add else ())]
             self._report(path, f"no plugin is named {name!r}{nearest(name, known)}")
-        elif (method and not hasattr(found.type.cls, method)) or (kind and getattr(found.type.cls, "kind", "") != kind):
+        elif (point and not point.on(found.type.cls)) or (kind and getattr(found.type.cls, "kind", "") != kind):
             self._report(path, f"{name!r} is {_a(_words(found.type.kinds))}, not {_a(what)}")
             return None
         return found
@@ -265,15 +262,15 @@ class _Planner:
             kinds = _a(_words(found.type.kinds))
             self._report(f"{path}.pluginRef", f"{name!r} is {kinds}: a profile has filters, scorers and one picker")
             return None
-        if ref.weight is not None and not hasattr(found.type.cls, "score"):
+        if ref.weight is not None and not SCORE.on(found.type.cls):
             self.warnings.append(f"{path}.weight: {name!r} is not a scorer, so its weight means nothing: remove it")
         return name, 1.0 if ref.weight is None else ref.weight
 
     def _with_pickers(self, profiles: Sequence[ProfilePlan]) -> tuple[ProfilePlan, ...]:
-        any_picker = next((name for name, each in self._plugins.items() if hasattr(each.type.cls, "pick")), "")
+        any_picker = next((name for name, each in self._plugins.items() if PICK.on(each.type.cls)), "")
         done = []
         for at, profile in enumerate(profiles):
-            pickers = [name for name, _ in profile.plugins if hasattr(self._plugins[name].type.cls, "pick")]
+            pickers = [name for name, _ in profile.plugins if PICK.on(self._plugins[name].type.cls)]
             if len(pickers) > 1:
                 self._report(f"schedulingProfiles[{at}].plugins", f"two pickers, {' and '.join(pickers)}: keep one")
             if not pickers:
@@ -285,7 +282,7 @@ class _Planner:
         return tuple(done)
 
     def _handler(self, profiles: Sequence[ProfilePlan]) -> str:
-        named = [name for name, each in self._plugins.items() if hasattr(each.type.cls, "next_profiles")]
+        named = [name for name, each in self._plugins.items() if NEXT_PROFILES.on(each.type.cls)]
         if not named and self._broken:
             return ""
         if not named and len(profiles) > 1:

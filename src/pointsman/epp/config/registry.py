@@ -4,7 +4,8 @@ Three sources, in this order: our own table, under llm-d's names; entry points o
 the names that packages give them; and `module:Class`, for a class that is simply importable. Types of llm-d that are
 known but not there yet are refused with a sentence that says so: "unknown" would send people looking for a typo.
 
-Owns names and classes; makes no instance. What a class can do is read off its methods, never declared.
+Owns names and classes; makes no instance. What a class can do is read off its methods
+(`schedule.points`), never declared.
 """
 
 import dataclasses
@@ -35,23 +36,11 @@ from pointsman.epp.plugins import (
     scorers,
     session,
 )
+from pointsman.epp.schedule.points import IN_PROFILES, MAKES_A_PLUGIN, names_of
 
 ENTRY_POINTS = "pointsman.plugins"
 
 Stability = Literal["beta", "alpha", "deprecated", "custom"]
-
-_METHODS = {
-    "filter": "filter",
-    "score": "scorer",
-    "pick": "picker",
-    "next_profiles": "profile handler",
-    "produce": "producer",
-    "admit": "admitter",
-    "saturation": "detector",
-    "wants": "decider",
-    "before_send": "before-send hook",
-    "on_response": "response hook",
-}
 
 
 class UnknownType(Exception):
@@ -71,12 +60,12 @@ class PluginType:
     def kinds(self) -> tuple[str, ...]:
         """What it can do, in words."""
         own = getattr(self.cls, "kind", "")
-        return ((own,) if own else ()) + tuple(kind for method, kind in _METHODS.items() if hasattr(self.cls, method))
+        return ((own,) if own else ()) + names_of(self.cls)
 
     @property
     def in_profiles(self) -> bool:
         """Whether a profile can name it."""
-        return any(hasattr(self.cls, method) for method in ("filter", "score", "pick"))
+        return any(point.on(self.cls) for point in IN_PROFILES)
 
     @property
     def parameters(self) -> type[Any] | None:
@@ -250,6 +239,7 @@ def _custom(name: str, cls: Any) -> PluginType:
         raise UnknownType(f"{name!r} is not a class")
     found = PluginType(name=name, cls=cls, stability="custom")
     if not found.kinds:
-        raise UnknownType(f"{name!r} has none of the methods of a plugin: {', '.join(_METHODS)}")
+        methods = ", ".join(point.method for point in MAKES_A_PLUGIN)
+        raise UnknownType(f"{name!r} has none of the methods of a plugin: {methods}")
     _ = found.parameters  # a class that cannot be built is refused here
     return found

@@ -1,8 +1,9 @@
 """What a plugin is: small protocols, and the few things that it is given.
 
-A class takes part wherever it has the method: `filter`, `score` and `pick` in the profiles that name it; `produce`,
-`admit`, `before_send` and `on_response` for every request; `saturation` where it is named as the detector;
-`next_profiles` and `conclude` as the one profile handler. Lists are aligned: `score` returns one number per endpoint,
+A class takes part wherever it has the method (`schedule.points` is the table): `filter`, `score` and `pick` in the
+profiles that name it; `produce`, `admit`, `before_send` and `on_response` for every request; `on_endpoints` when
+endpoints come or go; `saturation` where it is named as the detector; `next_profiles` and `conclude` as the one profile
+handler; `wants` for the handler that names it. Lists are aligned: `score` returns one number per endpoint,
 in the order in which it was given them; arguments are positional, so a class may call them what it likes. Everything is
 synchronous and sees frozen views only. A plugin may remember;
 it must not do I/O, sleep, or keep a request.
@@ -22,7 +23,7 @@ from pydantic.alias_generators import to_camel
 
 from pointsman.core.numbers import real
 from pointsman.epp.pool.view import EndpointView
-from pointsman.epp.request.request import Request
+from pointsman.epp.request.request import Needs, Request
 
 T = TypeVar("T")
 
@@ -244,6 +245,13 @@ class Producer(Protocol):
 
     def produce(self, request: Request, endpoints: Endpoints, /) -> Mapping[str, object]:
         """Return it, by the names of its keys."""
+
+
+class BodyReader(Protocol):
+    """A producer that says what it has to know of a body."""
+
+    def needs(self, endpoints: Endpoints, /) -> Needs | None:
+        """Return it; the first of the endpoints stands for all, and nobody is there yet at a start."""
 
 
 class Admitter(Protocol):

@@ -69,14 +69,13 @@ class Meters:
 
 @dataclass(slots=True)
 class Step:
-    """One plugin's part in one profile's run."""
+    """One plugin's part in one decision."""
 
     point: str
     name: str
     nanos: int
     before: Sequence[EndpointView]
-    kept: Sequence[EndpointView] = ()
-    scores: Sequence[float] | None = None
+    answer: Any = None  # what was made of it: endpoints of a filter or picker, scores or None of a scorer
     weight: float = 1.0
     error: str = ""
 
@@ -102,12 +101,12 @@ def _profile(steps: Sequence[Step]) -> dict[str, Any]:
         for endpoint in step.before:
             candidates.setdefault(endpoint.target, {"address": endpoint.target})
         if step.point == "Filter":
-            kept = {endpoint.target for endpoint in step.kept}
+            kept = {endpoint.target for endpoint in step.answer}
             for endpoint in step.before:
                 if endpoint.target not in kept:
                     candidates[endpoint.target]["dropped_by"] = step.name
-        elif step.point == "Scorer" and step.scores is not None:
-            for endpoint, score in zip(step.before, step.scores, strict=True):
+        elif step.point == "Scorer" and step.answer is not None:
+            for endpoint, score in zip(step.before, step.answer, strict=True):
                 candidates[endpoint.target].setdefault("scores", {})[step.name] = score
     return {
         "candidates": list(candidates.values()),

@@ -5,11 +5,8 @@ here awaits, so a decision and its reservation are one step of the event loop. A
 configuration is a new one, and a request that has begun with the old one ends with it.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
-from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -23,83 +20,24 @@ from pointsman.epp.plugins.api import (
     RequestCost,
 )
 from pointsman.epp.pool.view import EndpointView
-from pointsman.epp.request.refusals import Internal, PreconditionFailed, Refusal, ResourceExhausted
+from pointsman.epp.request.refusals import Internal, PreconditionFailed, ResourceExhausted
 from pointsman.epp.request.request import Needs, Request
-from pointsman.epp.schedule.explain import Meter, Step, Trace
+from pointsman.epp.schedule.explain import Trace
+from pointsman.epp.schedule.points import (
+    ADMIT,
+    BEFORE_SEND,
+    CONCLUDE,
+    NEEDS,
+    NEXT_PROFILES,
+    ON_ENDPOINTS,
+    ON_RESPONSE,
+    PRODUCE,
+    SATURATION,
+    Hooked,
+)
 from pointsman.epp.schedule.profile import Profile
 
 _NO_CHANGES = HeaderChanges()
-
-T = TypeVar("T")
-Answer_co = TypeVar("Answer_co", covariant=True)
-
-
-@dataclass(frozen=True)
-class _Point(Generic[Answer_co]):
-    """A method that plugins may have: how its answer is read, and what stands in for one that fails."""
-
-    method: str
-    read: Callable[[Any], Answer_co]
-    default: Answer_co
-
-
-def _maybe(kind: type[T]) -> Callable[[Any], T | None]:
-    """Return a reader that takes an instance or None, and nothing else."""
-
-    def read(answer: Any) -> T | None:
-        if answer is not None and not isinstance(answer, kind):
-            raise TypeError(f"expected {kind.__name__}, not {type(answer).__name__}")
-        return answer
-
-    return read
-
-
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[^\x00\r\n]*")
-
-
-def _header(pair: Any) -> tuple[str, str]:
-    """Return a header that Envoy takes; it answers 500 to any other."""
-    name, value = pair
-    if not isinstance(name, str) or not isinstance(value, str):
-        raise TypeError(f"a header is a name and a value, both str, not {pair!r}")
-    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-        raise ValueError(f"{pair!r} is no header")
-    return name, value
-
-
-def _headers(answer: Any) -> list[tuple[str, str]]:
-    return [_header(pair) for pair in answer]
-
-
-def _changes(answer: Any) -> HeaderChanges | None:
-    found = _maybe(HeaderChanges)(answer)
-    if found is None:
-        return None
-    return HeaderChanges(set=_headers(found.set), remove=[_header((name, ""))[0] for name in found.remove])
-
-
-def _reason(answer: Any) -> str:
-    return str(answer) if answer else ""
-
-
-_PRODUCE = _Point[dict[str, object]]("produce", dict, {})
-_ADMIT = _Point[str]("admit", _reason, "")
-_NEEDS = _Point[Needs | None]("needs", _maybe(Needs), None)
-_SATURATION = _Point[float]("saturation", float, 0.0)
-_NEXT_PROFILES = _Point[Sequence[str]]("next_profiles", tuple, ())
-_CONCLUDE = _Point[Conclusion | None]("conclude", _maybe(Conclusion), None)
-_BEFORE_SEND = _Point[HeaderChanges | None]("before_send", _changes, None)
-_ON_RESPONSE = _Point[list[tuple[str, str]]]("on_response", _headers, [])
-_ON_ENDPOINTS = _Point[None]("on_endpoints", lambda _: None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Hooked:
-    """A plugin at one extension point, with its meter."""
-
-    plugin: Any
-    meter: Meter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +76,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Scheduler:
     """Chooses among endpoints as one configuration says."""
 
-    def __init__(self, parts: Parts, *, clock: Callable[[], int] = perf_counter_ns) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._nanos = clock
         self._only = parts.profiles.get(getattr(parts.handler.plugin, "only_profile", ""))
         self._needs: dict[int, Needs] = {}  # by the first endpoint's block size, on which alone they depend
         self._reads = any(parser != "passthrough-parser" for parser in parts.parsers)
@@ -162,8 +99,8 @@ class Scheduler:
         """Ask the producers; the first that wants hashes says how."""
         if not self._reads:
             return Needs(parsers=self._parts.parsers)
-        wanting = [each for each in self._parts.producers if hasattr(each.plugin, "needs")]
-        asked = [needs for each in wanting if (needs := self._call(each, _NEEDS, endpoints)) is not None]
+        wanting = [each for each in self._parts.producers if NEEDS.on(each.plugin)]
+        asked = [needs for each in wanting if (needs := NEEDS.call(each, endpoints)) is not None]
         hashed = next((each for each in asked if each.block_tokens), Needs())
         return Needs(
             body=True,
@@ -181,7 +118,7 @@ class Scheduler:
 
         Raises Refusal.
         """
-        if request.priority < 0 and self._call(self._parts.detector, _SATURATION, endpoints) >= 1.0:
+        if request.priority < 0 and SATURATION.call(self._parts.detector, endpoints) >= 1.0:
             raise ResourceExhausted("system saturated, sheddable request dropped")
 
     def decide(self, request: Request, endpoints: Endpoints, *, trace: Trace | None = None) -> Outcome:
@@ -189,12 +126,13 @@ class Scheduler:
 
         Raises Refusal.
         """
+        steps = None if trace is None else trace.others
         facts = dict(request.attributes)
         request = msgspec.structs.replace(request, attributes=facts)
         for hooked in self._parts.producers:
-            facts |= self._call(hooked, _PRODUCE, request, endpoints, given=endpoints, trace=trace)
+            facts |= PRODUCE.call(hooked, request, endpoints, given=endpoints, steps=steps)
         for hooked in self._parts.admitters:
-            if reason := self._call(hooked, _ADMIT, request, endpoints, given=endpoints, trace=trace):
+            if reason := ADMIT.call(hooked, request, endpoints, given=endpoints, steps=steps):
                 raise Internal(f"request cannot be admitted: {reason}")
         outcome = self._run_profiles(request, endpoints, trace=trace)
         if "if-available" in request.headers.get("prefer", ""):
@@ -208,8 +146,9 @@ class Scheduler:
             results[self._only.name] = self._only.run(request, endpoints, trace=trace)
             if results[self._only.name] is not None:
                 return Outcome(request=request, results=results, primary=self._only.name)
+        steps = None if trace is None else trace.others
         while True:
-            wanted = self._call(handler, _NEXT_PROFILES, request, results, given=endpoints, trace=trace)
+            wanted = NEXT_PROFILES.call(handler, request, results, given=endpoints, steps=steps)
             names = [name for name in wanted if name not in results]
             if not names:
                 break
@@ -218,7 +157,7 @@ class Scheduler:
                 results[name] = None if profile is None else profile.run(request, endpoints, trace=trace)
         found: Conclusion | None = None
         if results:
-            found = self._call(handler, _CONCLUDE, request, results, given=endpoints, trace=trace)
+            found = CONCLUDE.call(handler, request, results, given=endpoints, steps=steps)
         if found is None or results.get(found.primary) is None:
             found = self._make_do(request, endpoints, results, trace=trace)
         return Outcome(request=request, results=results, primary=found.primary, target=found.target)
@@ -246,10 +185,10 @@ class Scheduler:
     def commit(self, outcome: Outcome, *, trace: Trace | None = None) -> HeaderChanges:
         """Tell the plugins, and return what they change in the request's headers."""
         changes: list[HeaderChanges] = []
-        given = outcome.picked.candidates
+        steps = None if trace is None else trace.others
+        request, results, primary, given = outcome.request, outcome.results, outcome.primary, outcome.picked.candidates
         for hooked in self._parts.before_send:
-            arguments = (outcome.request, outcome.results, outcome.primary)
-            change = self._call(hooked, _BEFORE_SEND, *arguments, given=given, trace=trace)
+            change = BEFORE_SEND.call(hooked, request, results, primary, given=given, steps=steps)
             if change is not None:
                 changes.append(change)
         if not changes:
@@ -270,7 +209,7 @@ class Scheduler:
         """Return what plugins add to the response's headers."""
         added: list[tuple[str, str]] = []
         for hooked in self._parts.on_response:
-            added += self._call(hooked, _ON_RESPONSE, request, endpoint)
+            added += ON_RESPONSE.call(hooked, request, endpoint)
         return added
 
     @property
@@ -281,22 +220,4 @@ class Scheduler:
     def endpoints_changed(self, targets: frozenset[str]) -> None:
         """Tell the plugins who is there now."""
         for hooked in self._parts.on_endpoints:
-            self._call(hooked, _ON_ENDPOINTS, targets)
-
-    def _call(
-        self, hooked: Hooked, point: _Point[T], *arguments: Any, given: Endpoints = (), trace: Trace | None = None
-    ) -> T:
-        """Call a plugin; a failure, or an answer that is none, costs its own contribution only."""
-        start, problem = self._nanos(), ""
-        try:
-            result = point.read(getattr(hooked.plugin, point.method)(*arguments))
-        except Refusal:
-            raise
-        except (Exception, SystemExit) as error:
-            hooked.meter.failed(error)
-            result, problem = point.default, repr(error)
-        nanos = self._nanos() - start
-        hooked.meter.add(nanos)
-        if trace is not None:
-            trace.others.append(Step(hooked.meter.point, hooked.meter.name, nanos, given, error=problem))
-        return result
+            ON_ENDPOINTS.call(hooked, targets)

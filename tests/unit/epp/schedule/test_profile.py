@@ -12,7 +12,8 @@ from pointsman.epp.plugins.pickers import MaxScorePicker, PickerParameters
 from pointsman.epp.request.refusals import BadRequest
 from pointsman.epp.request.request import Request
 from pointsman.epp.schedule.explain import Meter, Trace
-from pointsman.epp.schedule.profile import FilterStep, PickerStep, Profile, ScorerStep, clamp
+from pointsman.epp.schedule.points import Hooked, clamp
+from pointsman.epp.schedule.profile import Profile
 
 VIEWS = tuple(endpoint(name) for name in "abc")
 
@@ -74,9 +75,9 @@ def profile(*, filters: Sequence[Any] = (), scorers: Sequence[tuple[Any, float]]
     context = Context(name="p", clock=lambda: 0.0, rng=random.Random(7))
     return Profile(
         "default",
-        filters=[FilterStep(each, meter(f"filter-{at}")) for at, each in enumerate(filters)],
-        scorers=[ScorerStep(each, meter(f"scorer-{at}"), weight) for at, (each, weight) in enumerate(scorers)],
-        picker=PickerStep(picker or MaxScorePicker(PickerParameters(), context=context), meter("picker")),
+        filters=[Hooked(each, meter(f"filter-{at}")) for at, each in enumerate(filters)],
+        scorers=[Hooked(each, meter(f"scorer-{at}"), weight) for at, (each, weight) in enumerate(scorers)],
+        picker=Hooked(picker or MaxScorePicker(PickerParameters(), context=context), meter("picker")),
     )
 
 

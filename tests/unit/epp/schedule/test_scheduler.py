@@ -11,7 +11,8 @@ from pointsman.epp.config.defaults import load
 from pointsman.epp.plugins.api import HeaderChanges
 from pointsman.epp.request.refusals import BadRequest
 from pointsman.epp.schedule.explain import Meters, Trace
-from pointsman.epp.schedule.scheduler import Hooked, Parts, Scheduler
+from pointsman.epp.schedule.points import Hooked
+from pointsman.epp.schedule.scheduler import Parts, Scheduler
 
 VIEWS = [endpoint("a", waiting=3), endpoint("b")]
 ANSWERS = [

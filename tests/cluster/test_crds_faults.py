@@ -437,19 +437,19 @@ async def test_picker_serves_through_the_loss_of_a_definition(
         await crds("install", *ONE)
         await make_pod(client, "default", "a", address="127.0.9.1")
         await asyncio.to_thread(console.apply, pool("p", selector={"matchLabels": {"app": "vllm"}}))
-        await until(lambda: patient.health.serving and hasty.health.serving)
+        await until(lambda: patient.parts.health.serving and hasty.parts.health.serving)
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{patient.listener.port}")
         async with channel, watched(partial(_pick, channel)):
             assert (await crds("uninstall", "--cascade")).code == 0
-            await until(lambda: not hasty.health.serving)
+            await until(lambda: not hasty.parts.health.serving)
             await make_pod(client, "default", "b", address="127.0.9.2")
             await until(lambda: targets(patient) == ["127.0.9.1:8000", "127.0.9.2:8000"])
-            assert patient.health.serving
+            assert patient.parts.health.serving
             assert (await crds("install", *ONE)).code == 0
             again = pool("p", selector={"matchLabels": {"app": "vllm"}}, targetPorts=[{"number": 9000}])
             await asyncio.to_thread(console.apply, again)
             await until(lambda: targets(patient) == ["127.0.9.1:9000", "127.0.9.2:9000"], seconds=60)
-            await until(lambda: hasty.health.serving, seconds=60)
+            await until(lambda: hasty.parts.health.serving, seconds=60)
         for name in ("a", "b"):
             await client.delete(PODS, Key("default", name))
 

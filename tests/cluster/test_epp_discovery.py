@@ -18,7 +18,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.widgets import eventually, undefine
 from tests.wire.test_grpcio import headers
 
-from pointsman.epp.server import Picker
+from pointsman.epp.server import PickerServer
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.kube import PODS, POOLS
 from pointsman.epp.sources.pool import OUR_GROUP, POOL_GROUP
@@ -56,11 +56,11 @@ async def serving(client: Client, kind: Kind) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def picker(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[Picker]:
+async def picker(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[PickerServer]:
     monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig("admin")))
     settings = {"pool_grace_period": 0.0} | settings
     settings |= {"grpc_port": 0, "grpc_health_port": 0, "metrics_port": 0, "host": "127.0.0.1"}
-    made = Picker(Settings(secure_serving=False, drain_timeout=0.1, **settings), rng=random.Random(1))
+    made = PickerServer(Settings(secure_serving=False, drain_timeout=0.1, **settings), rng=random.Random(1))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(made.run())
         await asyncio.sleep(0)
@@ -74,8 +74,8 @@ async def until(condition: Callable[[], bool], *, seconds: float = 40) -> None:
             await asyncio.sleep(0.05)
 
 
-def targets(made: Picker) -> list[str]:
-    return [member.endpoint.target for member in made.pool.members]
+def targets(made: PickerServer) -> list[str]:
+    return [member.endpoint.target for member in made.parts.pool.members]
 
 
 async def make_pod(client: Client, namespace: str, name: str, *, address: str) -> None:
@@ -105,22 +105,22 @@ async def test_pools_pods_and_definitions_come_and_go(
     plane: ControlPlane, client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with picker(plane, monkeypatch, pool_name="p", pool_namespace=namespace) as made:
-        await until(lambda: made.health.obstacles == ("it knows no pool",))
+        await until(lambda: made.parts.health.obstacles == ("it knows no pool",))
         async with serving(client, POOL), serving(client, OBJECTIVE):
             await make_pod(client, namespace, "a", address="127.1.0.1")
             await client.create(POOL, pool(namespace))
             await until(lambda: targets(made) == ["127.1.0.1:8000"])
-            assert made.health.serving
+            assert made.parts.health.serving
             await make_pod(client, namespace, "b", address="127.1.0.2")
             await until(lambda: targets(made) == ["127.1.0.1:8000", "127.1.0.2:8000"])
             await set_ready(client, namespace, "a", address="127.1.0.1", ready="False")
             await until(lambda: targets(made) == ["127.1.0.2:8000"])
             priority = {"poolRef": {"name": "p"}, "priority": 7}
             await client.create(OBJECTIVE, custom(OBJECTIVE, namespace, "high", priority))
-            await until(lambda: made.objectives.priority("high") == 7)
+            await until(lambda: made.parts.objectives.priority("high") == 7)
             await client.delete(POOL, Key(namespace, "p"))
-            await until(lambda: not made.health.serving)
-        await until(lambda: made.objectives.priority("high") == 0)
+            await until(lambda: not made.parts.health.serving)
+        await until(lambda: made.parts.objectives.priority("high") == 0)
 
 
 async def test_objectives_and_rewrites_outlive_their_definitions_for_a_while(
@@ -188,7 +188,7 @@ async def test_a_selector_needs_no_definition(
 ) -> None:
     flags = {"endpoint_selector": "app in (vllm)", "endpoint_target_ports": "8000,8001", "pool_namespace": namespace}
     async with picker(plane, monkeypatch, **flags) as made:
-        await until(lambda: made.health.serving)
+        await until(lambda: made.parts.health.serving)
         await make_pod(client, namespace, "a", address="127.1.0.1")
         await until(lambda: targets(made) == ["127.1.0.1:8000", "127.1.0.1:8001"])
 
@@ -200,14 +200,14 @@ async def test_one_of_two_replicas_is_ready_and_the_other_follows(
     flags |= {"ha_enable_leader_election": True}
     monkeypatch.setenv("POD_NAME", "first")
     async with picker(plane, monkeypatch, **flags) as first:
-        await until(lambda: first.health.serving)
+        await until(lambda: first.parts.health.serving)
         monkeypatch.setenv("POD_NAME", "second")
         async with picker(plane, monkeypatch, **flags) as second:
             await make_pod(client, namespace, "a", address="127.1.0.1")
             await until(lambda: targets(first) == targets(second) == ["127.1.0.1:8000"])
-            assert second.health.obstacles == ("another replica leads",)
+            assert second.parts.health.obstacles == ("another replica leads",)
             first.stop()
-            await until(lambda: second.health.serving)
+            await until(lambda: second.parts.health.serving)
 
 
 async def test_metrics_are_for_those_whom_the_api_server_lets_in(
@@ -223,7 +223,7 @@ async def test_metrics_are_for_those_whom_the_api_server_lets_in(
     await client.create(BINDING, binding)
     await eventually(lambda: allowed(client, f"system:serviceaccount:{namespace}:reader", "/metrics"))
     async with picker(plane, monkeypatch, **flags) as made, httpx.AsyncClient(trust_env=False) as http:
-        await until(lambda: made.health.serving)
+        await until(lambda: made.parts.health.serving)
 
         async def status(path: str, bearer: str = "") -> int:
             headers = {"authorization": f"Bearer {bearer}"} if bearer else {}

@@ -25,7 +25,7 @@ from tests.cluster.widgets import eventually
 from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment
 from pointsman.cli import app
 from pointsman.core.documents import read_yaml
-from pointsman.epp.server import Picker
+from pointsman.epp.server import PickerServer
 from pointsman.epp.sources.kube import OPTIONAL
 from pointsman.kube import Client, Key, Kind, Object
 from pointsman.operator.kinds import ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
@@ -159,10 +159,10 @@ async def test_the_pickers(
         monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig("picker", server=road.server)))
         monkeypatch.setenv("NAMESPACE", namespace)
         monkeypatch.setenv("POD_NAME", "gaie-sim-epp-6f7d8c9b5-x2x4z")
-        picker = Picker(settings_of(made, tmp_path), rng=random.Random(1))
+        picker = PickerServer(settings_of(made, tmp_path), rng=random.Random(1))
         tasks = await around.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(picker.run())
-        await until(lambda: picker.health.serving)
+        await until(lambda: picker.parts.health.serving)
         await until(lambda: used(road) >= given(rules))  # watches begin when lists are in
         (named,) = (rule["resourceNames"] for rule in rules if "resourceNames" in rule)
         assert used(road) == given(rules)

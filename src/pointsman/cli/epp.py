@@ -17,7 +17,7 @@ epp = App(name="epp", help="Run the endpoint picker that Envoy's ext_proc filter
 @epp.default
 def run(settings: Settings | None = None) -> None:
     """Run the endpoint picker that Envoy's ext_proc filter asks, with the flags of the Go picker."""
-    from pointsman.epp.server import Picker
+    from pointsman.epp.server import PickerServer
 
     settings = settings or Settings()
     configure_logs(verbosity=settings.verbosity, encoding=settings.zap_encoder)
@@ -25,7 +25,7 @@ def run(settings: Settings | None = None) -> None:
         get_logger(__name__).warning("epp: flag has no effect in this version", flag=flag)
 
     async def main() -> None:
-        await Picker(settings, rng=random.Random()).run()  # noqa: S311 - spreads load, guards nothing
+        await PickerServer(settings, rng=random.Random()).run()  # noqa: S311 - spreads load, guards nothing
 
     loop.serve(main())
 

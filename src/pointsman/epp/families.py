@@ -5,13 +5,16 @@ plugin is known by its class: one that has something to show has the attribute (
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
 from itertools import chain
 
 from pointsman.core.budget import Budget
+from pointsman.epp.assembly import Assembly
 from pointsman.epp.body.tokenizer import Tokenizer
 from pointsman.epp.config.build import Made
 from pointsman.epp.config.follow import ConfigFollower
 from pointsman.epp.metrics.families import Family, Gauge, Labels, ReadHistogram, names
+from pointsman.epp.metrics.pool import pool_families, source_families
 from pointsman.epp.metrics.tracing import Tracer
 from pointsman.epp.plugins.api import CountsStages, KeepsIndex
 from pointsman.epp.schedule.director import Director
@@ -19,6 +22,21 @@ from pointsman.epp.schedule.explain import BOUNDS_SECONDS, Meters
 from pointsman.wire.listener import Listener
 
 _INDEX: Labels = ("plugin_name", "plugin_type")
+
+
+def every_family(parts: Assembly, *, listener: Listener) -> Iterable[Family]:
+    """Return what is read off a picker's parts, having said which version this is."""
+    parts.metrics.info.cells["", version("pointsman")] = 1
+    name, staleness = parts.settings.pool_name or "file", parts.settings.metrics_staleness_threshold
+    yield from pool_families(parts.pool, name=name, clock=parts.clock, staleness=staleness)
+    yield from source_families(parts.polls)
+    yield from plugin_families(parts.builder.meters, made=lambda: parts.configuration.current.made)
+    yield from picker_families(director=parts.director, listener=listener, bad_files=lambda: parts.bad_files)
+    yield from memory_families(parts.budget)
+    yield configuration_family(parts.configuration)
+    yield token_family(parts.tokenizer)
+    if parts.tracer is not None:
+        yield span_family(parts.tracer)
 
 
 def plugin_families(meters: Meters, *, made: Callable[[], Mapping[str, Made]]) -> Iterable[Family]:

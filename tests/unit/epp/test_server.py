@@ -13,7 +13,8 @@ import pytest
 
 from pointsman.core.errors import UserError, find_ours
 from pointsman.core.tls import self_signed
-from pointsman.epp.server import Picker, metrics_context
+from pointsman.epp.certificates import metrics_context
+from pointsman.epp.server import PickerServer
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.pool import Cluster
 
@@ -36,12 +37,12 @@ def certificates(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[Picker]:
+async def running(**settings: Any) -> AsyncIterator[PickerServer]:
     settings |= {"grpc_port": 0, "grpc_health_port": 0, "metrics_port": 0, "host": "127.0.0.1"}
-    picker = Picker(Settings(secure_serving=False, drain_timeout=0.2, **settings), rng=random.Random(1))
+    picker = PickerServer(Settings(secure_serving=False, drain_timeout=0.2, **settings), rng=random.Random(1))
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(picker.run())
-        await until(lambda: picker.health.serving or task.done())
+        await until(lambda: picker.parts.health.serving or task.done())
         yield picker
         picker.stop()
 
@@ -56,7 +57,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def get(picker: Picker, path: str) -> httpx.Response:
+async def get(picker: PickerServer, path: str) -> httpx.Response:
     async with httpx.AsyncClient(trust_env=False) as http:
         return await http.get(f"http://127.0.0.1:{picker.metrics_port}{path}")
 
@@ -69,22 +70,22 @@ async def test_what_people_and_prometheus_read(endpoints: Path) -> None:
         page = (await get(picker, "/metrics")).text
         assert 'inference_pool_ready_pods{name="file"} 1\n' in page
         assert (await get(picker, "/nothing")).status_code == 404
-        assert picker.objectives.priority("batch") == -1
+        assert picker.parts.objectives.priority("batch") == -1
 
 
 async def test_draining_is_said_at_once_and_why(endpoints: Path) -> None:
     async with running(endpoints_file=endpoints) as picker:
         picker.stop()
-        await until(lambda: not picker.health.serving)
-        assert picker.health.obstacles == ("it is draining",)
+        await until(lambda: not picker.parts.health.serving)
+        assert picker.parts.health.obstacles == ("it is draining",)
 
 
 async def test_a_pool_that_is_gone_means_not_ready(endpoints: Path) -> None:
     async with running(endpoints_file=endpoints) as picker:
-        picker.pool.clear()
+        picker.parts.pool.clear()
         answer = await get(picker, "/healthz")
         assert (answer.status_code, answer.text) == (503, "no: it knows no pool\n")
-        picker.pool.replace(())
+        picker.parts.pool.replace(())
         assert (await get(picker, "/healthz")).status_code == 200  # an empty pool is a pool
 
 
@@ -95,7 +96,7 @@ async def test_a_pool_of_another_protocol_than_the_parsers_is_not_served(endpoin
         cluster = Cluster(pool="p")
         spec = {"selector": {"matchLabels": {"a": "b"}}, "targetPorts": [{"number": 1}]}
         cluster.apply("InferencePool", "ADDED", {"metadata": {"name": "p"}, "spec": spec})
-        picker._use_cluster(cluster)
+        picker.discovery.use_cluster(cluster)
         answer = await get(picker, "/healthz")
         assert answer.status_code == 503
         assert answer.text.startswith(
@@ -103,22 +104,22 @@ async def test_a_pool_of_another_protocol_than_the_parsers_is_not_served(endpoin
         )
         spec_h2c = {**spec, "appProtocol": "kubernetes.io/h2c"}
         cluster.apply("InferencePool", "MODIFIED", {"metadata": {"name": "p"}, "spec": spec_h2c})
-        picker._use_cluster(cluster)
+        picker.discovery.use_cluster(cluster)
         assert (await get(picker, "/healthz")).text == "ok\n"
         cluster.apply("InferencePool", "MODIFIED", {"metadata": {"name": "p"}, "spec": spec})
-        picker._use_cluster(cluster)
+        picker.discovery.use_cluster(cluster)
         assert (await get(picker, "/healthz")).status_code == 503
         config.write_text(CONFIG)
-        await until(lambda: picker.health.serving)
+        await until(lambda: picker.parts.health.serving)
 
 
 async def test_the_configuration_can_name_the_endpoints(endpoints: Path) -> None:
     discovery = f"- {{type: file-discovery, name: f, parameters: {{path: {endpoints}, watchFile: true}}}}\n"
     layer = "dataLayer: {discovery: {pluginRef: f}}\n"
     async with running(config_text=CONFIG + discovery + layer) as picker:
-        assert [member.endpoint.name for member in picker.pool.members] == ["a"]
+        assert [member.endpoint.name for member in picker.parts.pool.members] == ["a"]
         replace(endpoints, "endpoints: [{name: b, address: 127.0.0.1, port: 2}]")
-        await until(lambda: [member.endpoint.name for member in picker.pool.members] == ["b"])
+        await until(lambda: [member.endpoint.name for member in picker.parts.pool.members] == ["b"])
 
 
 async def test_without_endpoints_it_does_not_start() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.epp.server import Picker
+from pointsman.epp.server import PickerServer
 from pointsman.epp.settings import Settings
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
@@ -14,9 +14,9 @@ PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 
 async def test_the_reference_is_complete_and_true(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    picker = Picker(Settings(enable_grpc_stream_metrics=True), rng=random.Random(1))
-    picker._show_metrics()
-    page = picker.metrics.render().decode()
+    picker = PickerServer(Settings(enable_grpc_stream_metrics=True), rng=random.Random(1))
+    picker.show_metrics()
+    page = picker.parts.metrics.render().decode()
     shown = set(re.findall(r"^# TYPE ((?:llm_d_epp|pointsman)_\S+) ", page, re.MULTILINE))
     text = PAGE.read_text().partition("## What llm-d has")[0]
     documented = set(re.findall(r"`((?:llm_d_epp|pointsman)_[a-z0-9_]+)`", text))
@@ -24,9 +24,9 @@ async def test_the_reference_is_complete_and_true(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_old_names_are_as_documented() -> None:
-    picker = Picker(Settings(), rng=random.Random(1))
-    picker._show_metrics()
-    page = picker.metrics.render().decode()
+    picker = PickerServer(Settings(), rng=random.Random(1))
+    picker.show_metrics()
+    page = picker.parts.metrics.render().decode()
     shown = set(re.findall(r"^# TYPE (inference_objective_\S+) ", page, re.MULTILINE))
     section = PAGE.read_text().partition("## Requests")[2].partition("## Pool")[0]
     cells = [line.rsplit("|", 2)[1] for line in section.splitlines() if line.startswith("| `llm_d_epp")]

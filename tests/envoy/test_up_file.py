@@ -210,6 +210,17 @@ def test_minimal_sample_is_two_simulators_behind_a_port(run: Run, up: StartFile)
     picked_is_who_answers(file.status())  # by a port that was not there before
 
 
+def test_gateway_follows_what_the_resource_says_of_its_picker(up: StartFile) -> None:
+    file = up("minimal")
+    gateway = {"enabled": True, "standard": {"enabled": True}}
+    picker = {"enabled": True, "failureMode": "FailClose", "args": ["--secure-serving", "--v", "3"]}
+    file.edit(lambda spec: spec.update(epp=picker, inferenceGateway=gateway))
+    until(lambda: file.log().count("is applied") == 1)
+    document = file.status()
+    assert document["failure_mode"] == "FailClose"
+    picked_is_who_answers(document)
+
+
 def test_edit_that_is_wrong_changes_nothing_and_is_told(run: Run, up: StartFile) -> None:
     file = up("minimal")
     before = file.status()

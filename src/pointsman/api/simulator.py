@@ -27,6 +27,7 @@ from pointsman.api.base import (
     Switch,
     Verbosity,
 )
+from pointsman.api.published import FailureMode
 from pointsman.kube.kinds import Kind
 
 GROUP = "sim.llm-d.io"
@@ -108,7 +109,14 @@ class PickerConfig(Block):
     )
     port: Port = Field(default=8100, description="Port of the picker's Service; its Pods listen on 9002.")
     verbosity: Verbosity = Field(default=1, description="Log verbosity of the picker.")
-    args: Arguments = Field(default=(), description="More flags, after the built-in ones.")
+    failure_mode: FailureMode = Field(
+        default="FailOpen",
+        description="When no picker answers: FailOpen serves from any simulator, FailClose answers 503.",
+    )
+    args: Arguments = Field(
+        default=(),
+        description="More flags, after the built-in ones; with `--secure-serving`, gateways speak TLS to the picker.",
+    )
     resources: Resources | None = Field(
         default=None,
         description="CPU and memory of the picker; where nothing is said of memory, 256Mi and at most 1Gi.",

@@ -21,12 +21,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pointsman.cli.up import Options, settle_ports
+from pointsman.cli.up import Options, settings_of
 from pointsman.core.errors import Unavailable
 from pointsman.local import envoy, follow
 from pointsman.local.http import get
-from pointsman.local.programs import Settings, standard
-from pointsman.local.stack import Supervisor, until_ready
+from pointsman.local.running import until_ready
+from pointsman.local.stack import Supervisor
+from pointsman.local.standard import Settings
 from pointsman.local.state import Folder, Stack
 from pointsman.render.envoy.addresses import Address
 
@@ -95,10 +96,10 @@ def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -
     options.check()
     # Without a terminal there is no width to ask for, and a log line may be as long as its reason.
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140)
-    settings = settle_ports(options, program=envoy.find(os.environ, say=console.print))
+    program, settings = envoy.find(os.environ, say=console.print), settings_of(options)
     folder = Folder(Path(tempfile.mkdtemp(prefix="pointsman-demo-")))
     folder.acquire()
-    outcomes = asyncio.run(_run(settings, folder=folder, console=console))
+    outcomes = asyncio.run(_run(settings, program=program, folder=folder, console=console))
     folder.retire()
     shutil.rmtree(folder.path)  # not when a part failed to start: the error names its log
     console.print(_table(outcomes))
@@ -107,9 +108,9 @@ def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -
     return code
 
 
-async def _run(settings: Settings, *, folder: Folder, console: Console) -> list[Outcome]:
-    supervisor = Supervisor(folder=folder, envoy=settings.envoy, clock=time.monotonic, say=console.print)
-    plans = follow.wishes(standard(settings, folder=folder), folder=folder)
+async def _run(settings: Settings, *, program: Path, folder: Folder, console: Console) -> list[Outcome]:
+    supervisor = Supervisor(folder=folder, envoy=program, clock=time.monotonic, say=console.print)
+    plans = follow.wishes(settings, folder=folder)
     async with asyncio.TaskGroup() as group:
         group.create_task(supervisor.run(plans))
         try:
@@ -143,9 +144,9 @@ def batches(all_cases: Iterable[Case]) -> list[list[Case]]:
 async def _one(case: Case, *, settings: Settings, names: dict[str, str]) -> Outcome:
     request_id = str(uuid.uuid4())
     status, events, answered = await asyncio.to_thread(
-        _post, settings.gateway, case=case, request_id=request_id, model=settings.model
+        _post, settings.places.gateway, case=case, request_id=request_id, model=settings.model
     )
-    answer = await get(settings.picker_metrics, f"/debug/decisions?id={request_id}")
+    answer = await get(settings.places.picker_metrics, f"/debug/decisions?id={request_id}")
     if answer is None:
         raise Unavailable("the picker does not say what it decided")
     decisions = json.loads(answer.body)["decisions"]

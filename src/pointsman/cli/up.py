@@ -6,17 +6,15 @@ command in a session of its own.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
@@ -24,21 +22,15 @@ from rich.console import Console
 from rich.live import Live
 
 from pointsman.api import read
-from pointsman.core.errors import PointsmanError, Unavailable, UserError
-from pointsman.core.files import open_private
+from pointsman.core.errors import UserError
 from pointsman.core.numbers import whole
-from pointsman.local import control, envoy, follow, screen
+from pointsman.local import control, detached, envoy, follow, running, screen
 from pointsman.local.observe import observe
-from pointsman.local.ports import Wish, settle
-from pointsman.local.programs import Settings, standard
-from pointsman.local.stack import START_TIMEOUT, Supervisor, until_ready
-from pointsman.local.state import MOST_REPLICAS, Folder, Stack, Wanted, default_folder
-from pointsman.render.envoy.addresses import Address
+from pointsman.local.stack import Supervisor
+from pointsman.local.standard import Settings, settled
+from pointsman.local.state import MOST_REPLICAS, Folder, Stack, default_folder
 
-HOST = "127.0.0.1"
 DEFAULT_REPLICAS = 3
-_STOP_TIMEOUT = 60.0
-_KILL_TIMEOUT = 10.0
 
 
 @Parameter(name="*")
@@ -171,62 +163,33 @@ def down() -> int:
     if not folder.is_supervised():
         console.print("no stack runs")
         return 0
-    # Its children die with it, so the last resort leaves nothing behind either.
-    for number, patience in ((signal.SIGTERM, _STOP_TIMEOUT), (signal.SIGKILL, _KILL_TIMEOUT)):
-        if _ended(folder, number, patience=patience):
-            console.print("the stack is stopped")
-            return 0
-    raise Unavailable(f"the stack in {folder.path} does not stop: end the process that holds {folder.path / 'lock'}")
-
-
-def _ended(folder: Folder, number: signal.Signals, *, patience: float) -> bool:
-    """Send the supervisor a signal as soon as it can be found; say whether it ended in time."""
-    deadline = time.monotonic() + patience
-    asked = False
-    while folder.is_supervised():
-        if time.monotonic() > deadline:
-            return False
-        found = None if asked else control.find(folder)
-        if found is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(found.pid, number)
-            asked = True
-        time.sleep(0.05)
-    return True
+    running.stop(folder)
+    console.print("the stack is stopped")
+    return 0
 
 
 def _console() -> Console:
     return Console(soft_wrap=True, highlight=False, markup=False)
 
 
-def settle_ports(options: Options, *, program: Path) -> Settings:
-    """Return the settings of a new stack.
+def settings_of(options: Options) -> Settings:
+    """Return what the flags say, with ports that are free now.
 
     Raises PortTaken when a port is taken that a person named, or the gateway's or the admin's.
     """
-    given: set[int] = set()
-
-    def take(port: int | None, default: int, flag: str, what: str, *, named: bool) -> Address:
-        wish = Wish(port=default if port is None else port, flag=flag, what=what, named=named)
-        chosen = settle(wish, host=HOST, given_out=given)
-        given.add(chosen)
-        return Address(HOST, chosen)
-
-    def inner(port: int | None, default: int, flag: str, what: str) -> Address:
-        return take(port, default, flag, what, named=port is not None)
-
     return Settings(
-        gateway=take(options.port, 8080, "--port", "the gateway", named=True),
-        admin=take(options.admin_port, 19000, "--admin-port", "Envoy's admin", named=True),
-        picker_grpc=inner(options.grpc_port, 9002, "--grpc-port", "the picker"),
-        picker_health=inner(options.grpc_health_port, 9003, "--grpc-health-port", "the picker's health"),
-        picker_metrics=inner(options.metrics_port, 9090, "--metrics-port", "the picker's metrics"),
+        places=settled(
+            port=options.port,
+            admin_port=options.admin_port,
+            grpc_port=options.grpc_port,
+            grpc_health_port=options.grpc_health_port,
+            metrics_port=options.metrics_port,
+        ),
         first_simulator_port=options.sim_port,
         replicas=options.replicas or DEFAULT_REPLICAS,
         model=options.model,
-        envoy=program,
         envoy_workers=min(os.cpu_count() or 1, 4),
-        config=options.config,
+        config=options.config and options.config.absolute(),
         failure_mode="FailOpen" if options.fail_open else "FailClose",
         picker_tls=options.secure_serving,
         simulator_arguments=tuple(shlex.split(options.sim_args)),
@@ -236,8 +199,7 @@ def settle_ports(options: Options, *, program: Path) -> Settings:
 
 async def _foreground(options: Options, *, program: Path, folder: Folder, console: Console) -> None:
     if options.file is None:
-        settings = settle_ports(options, program=program)
-        plans = follow.wishes(standard(settings, folder=folder), folder=folder)
+        plans = follow.wishes(settings_of(options), folder=folder)
     else:
         plans = follow.edits(options.file, say=console.print)
     supervisor = Supervisor(
@@ -260,8 +222,8 @@ async def _foreground(options: Options, *, program: Path, folder: Folder, consol
 
 
 async def _show(folder: Folder, *, console: Console) -> None:
-    stack = await until_ready(folder)
-    console.print(_invitation(stack))
+    stack = await running.until_ready(folder)
+    console.print(screen.invitation(stack))
     if not console.is_terminal:
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -274,47 +236,13 @@ async def _show(folder: Folder, *, console: Console) -> None:
             await asyncio.sleep(1)
 
 
-def _invitation(stack: Stack) -> str:
-    body = json.dumps({"model": stack.model, "messages": [{"role": "user", "content": "Hello"}]})
-    admin = f"Envoy's admin: {stack.admin}; " if stack.admin else ""
-    head = f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; {admin}logs: {stack.logs})"
-    curl = f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
-    return "\n".join([head, *screen.services(stack), curl])
-
-
 async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
-    log = folder.logs / "up.log"
-    command = [sys.executable, "-m", "pointsman", "up", *options.arguments()]
-    with _new_log(folder, log) as output:
-        child = subprocess.Popen(  # noqa: ASYNC220 - it outlives us, and nothing else waits here
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    while child.poll() is None:
-        found = await asyncio.to_thread(control.find, folder)
-        if found is not None and found.stack is not None and found.stack.ready:
-            console.print(_invitation(found.stack))
-            return 0
-        await asyncio.sleep(0.05)
-    last = log.read_text(errors="replace").strip().splitlines()[-1:] or [f"it said nothing (log: {log})"]
-    error = PointsmanError(last[0].removeprefix("pointsman: "))
-    error.exit_code = child.returncode or 1
-    raise error
-
-
-def _new_log(folder: Folder, log: Path) -> IO[bytes]:
-    try:
-        folder.prepare()
-        log.unlink(missing_ok=True)
-        return open_private(log)
-    except OSError as error:
-        raise UserError(f"{log} cannot be written: {error.strerror}: make room, or set XDG_STATE_HOME") from None
+    console.print(screen.invitation(await detached.start(options.arguments(), folder=folder)))
+    return 0
 
 
 async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
-    try:
-        stack = await asyncio.wait_for(until_ready(folder), START_TIMEOUT)
-    except TimeoutError:
-        raise Unavailable(f"the stack in {folder.path} does not become ready: see the logs in {folder.logs}") from None
+    stack = await running.ready(folder)
     refuse_changes(options, stack=stack)
     if options.file is not None:
         console.print(f"the stack runs already: {stack.gateway}; it follows {options.file}")
@@ -324,24 +252,9 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
         console.print(f"the stack runs already: {stack.gateway} ({len(stack.replicas)} endpoints)")
         return 0
     console.print(f"scaling from {len(stack.replicas)} to {wanted} endpoints")
-    try:
-        folder.write_wanted(Wanted(replicas=wanted))
-    except OSError as error:
-        raise Unavailable(
-            f"{folder.wanted_file} cannot be written: {error.strerror}: make room and try again"
-        ) from None
-    deadline = time.monotonic() + 2 * START_TIMEOUT
-    while time.monotonic() < deadline:
-        found = await asyncio.to_thread(control.find, folder)
-        if found is None and not folder.is_supervised():
-            raise Unavailable("the stack stopped while it was scaled")
-        now = (found and found.stack) or stack
-        ready = len(now.replicas) == wanted and all(replica.state == "ready" for replica in now.replicas)
-        if ready and all(endpoint.picks is not None for endpoint in await observe(now)):
-            console.print(f"the stack has {wanted} endpoints: {now.gateway}")
-            return 0
-        await asyncio.sleep(0.1)
-    raise Unavailable(f"the stack did not reach {wanted} endpoints in time: see the logs in {stack.logs}")
+    now = await running.scale(folder, replicas=wanted, logs=stack.logs)
+    console.print(f"the stack has {wanted} endpoints: {now.gateway}")
+    return 0
 
 
 def refuse_changes(options: Options, *, stack: Stack) -> None:

@@ -9,8 +9,9 @@ from pointsman.api import parse
 from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.watch import watch_files
-from pointsman.local import objects
+from pointsman.local import objects, standard
 from pointsman.local.plan import Plan
+from pointsman.local.standard import Settings
 from pointsman.local.state import Folder
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.stack import stack
@@ -18,14 +19,14 @@ from pointsman.render.manifests.stack import stack
 _LOOK_EVERY = 0.2
 
 
-async def wishes(plan: Plan, *, folder: Folder) -> AsyncIterator[Plan]:
-    """Yield the plan, and again with each other number of simulators that someone asks for."""
-    yield plan
+async def wishes(settings: Settings, *, folder: Folder) -> AsyncIterator[Plan]:
+    """Yield the plan of the flags, and again with each other number of simulators that someone asks for."""
+    yield standard.plan(settings, folder=folder)
     while True:
         wanted = folder.wanted()
-        if wanted is not None and wanted.replicas != plan.of("simulator")[0].replicas:
-            plan = _scaled(plan, replicas=wanted.replicas)
-            yield plan
+        if wanted is not None and wanted.replicas != settings.replicas:
+            settings = dataclasses.replace(settings, replicas=wanted.replicas)
+            yield standard.plan(settings, folder=folder)
         await asyncio.sleep(_LOOK_EVERY)
 
 
@@ -59,10 +60,3 @@ def plan_of(content: bytes | None, *, name: str) -> Plan:
         raise UserError(f"{name}: cannot be read")
     # This machine has no definitions of Istio or the Gateway API: what needs them is done without, or told.
     return objects.plan(stack(parse(parse_yaml(content, name=name), source=name), Facts()))
-
-
-def _scaled(plan: Plan, *, replicas: int) -> Plan:
-    changed = tuple(
-        dataclasses.replace(each, replicas=replicas) if each.role == "simulator" else each for each in plan.deployments
-    )
-    return dataclasses.replace(plan, deployments=changed)

@@ -13,9 +13,10 @@ A container is known by what it runs: `POINTSMAN_COMMAND` in its environment, or
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pointsman.core import flags
 from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
-from pointsman.local import envoys, flags
+from pointsman.local import envoys
 from pointsman.local.plan import Deployment, Plan, Role, Service
 from pointsman.render.manifests.stack import Stack
 
@@ -37,7 +38,7 @@ def plan(stack: Stack) -> Plan:
         services=services,
         entry=_entry(stack, services=services),
         model=next(flags.value(each.arguments, "model") for each in deployments if each.role == "simulator"),
-        failure_mode="FailOpen",
+        failure_mode=stack.failure_mode,
         notices=tuple(notice.message for notice in stack.notices if not notice.holds),
     )
 

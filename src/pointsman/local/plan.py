@@ -1,8 +1,8 @@
 """What shall run on this machine: Deployments and Services, as Kubernetes means them, with nothing decided about ports.
 
-A plan is made from the flags of `pointsman up` (`programs.standard`) or from the objects that a cluster would get
-(`objects.plan`). The supervisor makes one plan after another true. Two Deployments of one name that differ in anything
-but the number of Pods are two revisions: the Pods of the one replace those of the other.
+A plan is made from the objects that a cluster would get (`objects.plan`). The supervisor makes one plan after another
+true. Two Deployments of one name that differ in anything but the number of Pods are two revisions: the Pods of the one
+replace those of the other.
 """
 
 import hashlib

@@ -72,18 +72,16 @@ class Pods:
         return [backend for text in texts for backend in _backends(text)]
 
     def _place(self, deployment: Deployment, count: int) -> Sequence[Ports]:
-        if deployment.pinned:
-            return [deployment.pinned]
         taken = self.ports() | set(self._taken())
         if deployment.role == "simulator":
             (port,) = deployment.ports
             first = free_span(deployment.first_port, count=count, host=HOST, given_out=taken)
             return [{port: Address(HOST, first + at)} for at in range(count)]
-        found: dict[int, Address] = {}
-        for port in deployment.ports:
+        found = {port: deployment.pinned[port] for port in deployment.ports if port in deployment.pinned}
+        for port in (port for port in deployment.ports if port not in found):
             found[port] = Address(HOST, free_span(0, host=HOST, given_out=taken))
             taken.add(found[port].port)
-        return [found]
+        return [{port: found[port] for port in deployment.ports}]
 
 
 @lru_cache(maxsize=16)  # asked at every change of any Pod

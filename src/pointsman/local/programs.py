@@ -1,128 +1,27 @@
 """The command lines of the parts, and how each shows that it serves. Pure but for the probes, which only ask.
 
 `program` makes the process of a Deployment's Pods: its own flags, then those that say where it is on this machine, so
-that ours win. `standard` is the plan of `pointsman up` without a file.
+that ours win.
 """
 
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pointsman.core import flags
 from pointsman.core.documents import parse_yaml
-from pointsman.local import envoys, flags
+from pointsman.local import envoys
 from pointsman.local.http import get
-from pointsman.local.plan import Deployment, Plan, Ports, Service
+from pointsman.local.plan import Deployment, Ports
 from pointsman.local.processes import Probe, Program
 from pointsman.local.state import Folder
 from pointsman.render.envoy.addresses import Address
-from pointsman.render.envoy.bootstrap import bootstrap
-from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway
 
 NAMESPACE = "local"
-HTTP, LISTEN, ADMIN = 8200, 80, 19_000
-GRPC, HEALTH, METRICS = 9002, 9003, 9090
-_BOOTSTRAP = "/etc/envoy/envoy.json"
+_RELAY = ("--concurrency", "1", "--log-level", "warning", "--use-dynamic-base-id")
 _PORT_FLAGS = ("grpc-port", "grpc-health-port", "metrics-port", "host")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """A stack with every port settled."""
-
-    gateway: Address
-    admin: Address
-    picker_grpc: Address
-    picker_health: Address
-    picker_metrics: Address
-    first_simulator_port: int
-    replicas: int
-    model: str
-    envoy: Path
-    envoy_workers: int
-    config: Path | None = None
-    failure_mode: FailureMode = "FailClose"
-    picker_tls: bool = True
-    simulator_arguments: tuple[str, ...] = ()
-    picker_arguments: tuple[str, ...] = ()
-
-    def to_gateway(self, *, endpoints_file: Path) -> Gateway:
-        """Return what the Envoy renderer needs of it."""
-        return Gateway(
-            listen=Address("0.0.0.0", LISTEN),  # noqa: S104 - as a Pod's; it becomes loopback with all the rest
-            admin=Address("127.0.0.1", ADMIN),
-            pickers=(Address("picker.local", GRPC),),
-            picker_tls=self.picker_tls,
-            failure_mode=self.failure_mode,
-            pool=FilePool(str(endpoints_file)),
-        )
-
-
-def standard(settings: Settings, *, folder: Folder) -> Plan:
-    """Return the stack of `pointsman up`: simulators, a picker, a gateway."""
-    return Plan(
-        deployments=(_simulators(settings), _picker(settings), _gateway(settings, folder=folder)),
-        services=(Service(name="picker", selector={"app": "picker"}, ports={GRPC: GRPC}, headless=True),),
-        entry=settings.gateway,
-        model=settings.model,
-        failure_mode=settings.failure_mode,
-        pool_file=folder.envoy_endpoints_file,
-    )
-
-
-def _simulators(settings: Settings) -> Deployment:
-    return Deployment(
-        name="simulator",
-        role="simulator",
-        naming="simulator-{n}",
-        replicas=settings.replicas,
-        labels={"app": "sim"},
-        ports=(HTTP,),
-        first_port=settings.first_simulator_port,
-        arguments=("--model", settings.model, *settings.simulator_arguments),
-    )
-
-
-def _picker(settings: Settings) -> Deployment:
-    config = ("--config-file", str(settings.config)) if settings.config else ()
-    tls = f"--secure-serving={str(settings.picker_tls).lower()}"
-    return Deployment(
-        name="picker",
-        role="picker",
-        naming="picker",
-        replicas=1,
-        labels={"app": "picker"},
-        ports=(GRPC, HEALTH, METRICS),
-        pinned={GRPC: settings.picker_grpc, HEALTH: settings.picker_health, METRICS: settings.picker_metrics},
-        # Envoy is gone before the picker is asked to go.
-        arguments=(tls, *config, *("--drain-timeout", "1s"), *settings.picker_arguments),
-    )
-
-
-def _gateway(settings: Settings, *, folder: Folder) -> Deployment:
-    document = bootstrap(settings.to_gateway(endpoints_file=folder.envoy_endpoints_file))
-    return Deployment(
-        name="envoy",
-        role="gateway",
-        naming="envoy",
-        replicas=1,
-        labels={"app": "envoy"},
-        ports=(LISTEN, ADMIN),
-        pinned={LISTEN: settings.gateway, ADMIN: settings.admin},
-        arguments=("--config-path", _BOOTSTRAP, *envoy_flags(settings.envoy_workers)),
-        files={_BOOTSTRAP: json.dumps(document, indent=1)},
-    )
-
-
-def envoy_flags(workers: int) -> tuple[str, ...]:
-    """Return how an Envoy of ours runs beside others on one machine."""
-    return (
-        *("--concurrency", str(workers)),
-        *("--log-level", "warning", "--component-log-level", "ext_proc:error"),  # the access log has each failure
-        "--use-dynamic-base-id",
-    )
 
 
 def program(
@@ -176,8 +75,8 @@ def picker(deployment: Deployment, *, name: str, ports: Ports, folder: Folder) -
 
 
 def gateway(deployment: Deployment, *, name: str, ports: Ports, folder: Folder, envoy: Path) -> Program:
-    """Return an Envoy."""
-    paths = _paths(deployment, name=name, folder=folder)
+    """Return an Envoy; its configuration is written as JSON."""
+    paths = _paths(deployment, name=name, folder=folder, suffix=".json")
     identity = _identity(deployment, names=[name], host="127.0.0.1")
     given = flags.expanded(flags.relocated(deployment.arguments, paths=paths), variables=identity)
     documents = {
@@ -200,7 +99,7 @@ def relay(*, admin: Address, folder: Folder, envoy: Path) -> Program:
     path = folder.config_file("services", "envoy.json")
     return Program(
         name="services",
-        command=(str(envoy), "--config-path", str(path), *envoy_flags(1)),
+        command=(str(envoy), "--config-path", str(path), *_RELAY),
         probe=_answers(admin, "/ready"),
         files={path: json.dumps(document, indent=1)},
     )
@@ -211,8 +110,9 @@ def _identity(deployment: Deployment, *, names: Sequence[str], host: str) -> dic
     return {"POD_NAME": ",".join(names), "POD_NAMESPACE": namespace, "POD_IP": host, "NAMESPACE": namespace}
 
 
-def _paths(deployment: Deployment, *, name: str, folder: Folder) -> Mapping[str, str]:
-    return {there: str(folder.config_file(name, Path(there).name)) for there in deployment.files}
+def _paths(deployment: Deployment, *, name: str, folder: Folder, suffix: str = "") -> Mapping[str, str]:
+    found = {there: folder.config_file(name, Path(there).name) for there in deployment.files}
+    return {there: str(here.with_suffix(suffix or here.suffix)) for there, here in found.items()}
 
 
 def _ours(*arguments: str) -> tuple[str, ...]:

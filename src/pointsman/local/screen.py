@@ -1,5 +1,6 @@
 """The stack as a table for people: endpoints, what they are doing, how often they were picked."""
 
+import json
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -24,6 +25,15 @@ def table(stack: Stack, endpoints: Sequence[Endpoint], *, caption: str | None = 
         counts = (_count(n) for n in (endpoint.running, endpoint.waiting, endpoint.picks))
         view.add_row(endpoint.name, endpoint.address, Text(endpoint.state, style=colour), *counts)
     return view
+
+
+def invitation(stack: Stack) -> str:
+    """Return what a person may want to know of a stack that has just become ready, and a command to try."""
+    body = json.dumps({"model": stack.model, "messages": [{"role": "user", "content": "Hello"}]})
+    admin = f"Envoy's admin: {stack.admin}; " if stack.admin else ""
+    head = f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; {admin}logs: {stack.logs})"
+    curl = f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
+    return "\n".join([head, *services(stack), curl])
 
 
 def lines(stack: Stack, endpoints: Sequence[Endpoint]) -> list[str]:

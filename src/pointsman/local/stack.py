@@ -13,6 +13,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
+from pointsman.api.simulator import PICKER_PORTS
 from pointsman.core.errors import Unavailable
 from pointsman.local import control, programs
 from pointsman.local.drain import drained
@@ -23,11 +24,11 @@ from pointsman.local.processes import Process, Program, State
 from pointsman.local.publisher import Outlets, Publisher, hosts
 from pointsman.local.relay import Relay
 from pointsman.local.replicas import Member
+from pointsman.local.running import START_TIMEOUT
 from pointsman.local.state import Folder, Replica, Stack
 from pointsman.render.envoy.addresses import Address
 from pointsman.render.envoy.clusters import PICKERS
 
-START_TIMEOUT = 30.0
 DRAIN_TIMEOUT = 30.0
 _PICKER_FORGETS_WITHIN = 0.5
 _GATEWAY_ASKS_WITHIN = 5.0
@@ -295,22 +296,13 @@ class Supervisor:
 
 
 def _picker(member: Member) -> dict[str, str]:
-    grpc, health, metrics = (member.ports[port] for port in (programs.GRPC, programs.HEALTH, programs.METRICS))
+    grpc, health, metrics = (member.ports[port] for port in PICKER_PORTS.values())
     return {"grpc": str(grpc), "health": str(health), "metrics": f"http://{metrics}"}
 
 
 def _record(member: Member) -> Replica:
     state = "leaving" if member.leaving else member.state
     return Replica(name=member.name, address=str(member.address), state=state, pid=member.pid)
-
-
-async def until_ready(folder: Folder) -> Stack:
-    """Return the stack of the folder once one request went the whole way."""
-    while True:
-        found = await asyncio.to_thread(control.find, folder)
-        if found is not None and found.stack is not None and found.stack.ready:
-            return found.stack
-        await asyncio.sleep(0.05)
 
 
 def _careful(say: Callable[[str], None]) -> Callable[[str], None]:

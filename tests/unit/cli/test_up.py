@@ -10,7 +10,7 @@ import pytest
 from cyclopts import App
 from tests.unit.local.test_state import STACK
 
-from pointsman.cli.up import Options, refuse_changes, settle_ports
+from pointsman.cli.up import Options, refuse_changes, settings_of
 from pointsman.core.errors import PortTaken, UserError
 from pointsman.local.ports import any_free
 
@@ -61,13 +61,13 @@ def test_taken_port_is_named_with_its_flag(flag: str) -> None:
         taken = holder.getsockname()[1]
         ports: dict[str, Any] = {"port": 0, "admin_port": 0, flag: taken}
         with pytest.raises(PortTaken, match=rf"port {taken} .* --{flag.replace('_', '-')}$"):
-            settle_ports(Options(**ports), program=Path("/envoy"))
+            settings_of(Options(**ports))
 
 
 def test_ports_of_one_stack_differ() -> None:
     port = any_free()
     with pytest.raises(PortTaken, match="--admin-port"):
-        settle_ports(Options(port=port, admin_port=port), program=Path("/envoy"))
+        settings_of(Options(port=port, admin_port=port))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.local.test_programs import FOLDER, here, part
+from tests.unit.local.test_standard import FOLDER, here, part
 
 from pointsman.local.fleet import Fleet
 from pointsman.local.plan import Deployment, Ports

@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.unit.local.test_programs import settings
+from tests.unit.local.test_standard import settings
 
 from pointsman.core.errors import UserError
 from pointsman.local import follow
 from pointsman.local.plan import Plan
-from pointsman.local.programs import standard
 from pointsman.local.state import Folder, Wanted
 
 HEAD = "apiVersion: sim.llm-d.io/v1alpha1\nkind: SimulatorDeployment\nmetadata: {name: x}\n"
@@ -18,7 +17,7 @@ HEAD = "apiVersion: sim.llm-d.io/v1alpha1\nkind: SimulatorDeployment\nmetadata: 
 
 async def test_wish_for_another_number(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    plans = follow.wishes(standard(settings(replicas=2), folder=folder), folder=folder)
+    plans = follow.wishes(settings(replicas=2), folder=folder)
     first = await anext(plans)
     folder.write_wanted(Wanted(replicas=5))
     async with asyncio.timeout(20):

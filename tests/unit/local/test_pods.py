@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.local.test_programs import FOLDER, part
+from tests.unit.local.test_standard import FOLDER, part
 
 from pointsman.local.envoys import Backend
 from pointsman.local.plan import Deployment, Ports
@@ -46,8 +46,11 @@ def test_chosen_ports_are_kept_free_before_anyone_is_there() -> None:
     pods.have([gateway])
     assert pods.ports() == {address.port for address in gateway.pinned.values()}
     pods.fleet(gateway).grow(1)
-    assert pods.of("gateway")[0].ports == gateway.pinned
-    assert pods.backends() == [Backend(service="picker", port=9002)]
+    found = pods.of("gateway")[0]
+    assert list(found.ports) == list(gateway.ports)
+    assert gateway.pinned.items() <= found.ports.items()
+    assert len(set(found.ports.values())) == len(gateway.ports)  # who was not chosen has a port of its own
+    assert pods.backends() == [Backend(service="gaie-sim-epp", port=9002)]
 
 
 def test_revision_is_forgotten_when_it_is_empty_and_unwanted() -> None:

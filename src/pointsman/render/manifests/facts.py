@@ -20,6 +20,8 @@ class Facts:
     openshift: bool = False
     """User ids are given out by the cluster and must not be chosen."""
     domain: str = "cluster.local"
+    endpoints_file: str = ""
+    """A file with every simulator, which gateways have read before a picker may pick one; only one machine has it."""
 
     @property
     def istio_gateway(self) -> bool:

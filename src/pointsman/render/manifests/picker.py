@@ -11,6 +11,7 @@ with what a picker asks of a real API server. Metrics are for those whom the API
 from collections.abc import Sequence
 
 from pointsman.api.simulator import PICKER_PORTS, PickerConfig, SimulatorDeployment
+from pointsman.core import flags
 from pointsman.core.documents import to_yaml
 from pointsman.render.manifests import network, objects
 from pointsman.render.manifests.facts import Facts
@@ -76,6 +77,11 @@ def render(
         *pool,
         deployment,
     ]
+
+
+def serves_tls(config: PickerConfig) -> bool:
+    """Tell whether the picker expects TLS: only when its arguments say so."""
+    return flags.switch(config.args, "secure-serving", default=False)
 
 
 def configuration(groups: Sequence[Group]) -> Object:
@@ -148,7 +154,7 @@ def _members(groups: Sequence[Group], *, names: Names) -> dict[str, str]:
 
 def _pool(config: PickerConfig, groups: Sequence[Group], *, names: Names) -> Object:
     head = objects.head("InferencePool", names.pool, names=names, labels={}, api=f"{POOL_GROUP}/v1")
-    picker = {"name": names.picker, "port": {"number": config.port}, "failureMode": "FailOpen"}
+    picker = {"name": names.picker, "port": {"number": config.port}, "failureMode": config.failure_mode}
     return {
         **head,
         "spec": {
@@ -160,7 +166,7 @@ def _pool(config: PickerConfig, groups: Sequence[Group], *, names: Names) -> Obj
 
 
 def _pod(
-    resource: SimulatorDeployment, config: PickerConfig, flags: Sequence[str], *, names: Names, facts: Facts
+    resource: SimulatorDeployment, config: PickerConfig, built_in: Sequence[str], *, names: Names, facts: Facts
 ) -> Object:
     health = PICKER_PORTS["health"]
     volume, mount = objects.mounted(names.picker, path="/config")
@@ -169,7 +175,7 @@ def _pod(
         "name": "epp",
         "image": config.image,
         "imagePullPolicy": resource.spec.image_pull_policy,
-        "args": [*flags, *config.args],
+        "args": [*built_in, *config.args],
         "env": [
             {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
             *objects.identity(),

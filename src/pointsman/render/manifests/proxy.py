@@ -8,12 +8,12 @@ connections end between two requests and not within one.
 
 from collections.abc import Mapping
 
-from pointsman.api.simulator import GatewayInstance, LoadBalancing, SimulatorDeployment
+from pointsman.api.simulator import PICKER_PORTS, GatewayInstance, LoadBalancing, PickerConfig, SimulatorDeployment
 from pointsman.core.documents import to_yaml
 from pointsman.render.envoy.addresses import Address
 from pointsman.render.envoy.bootstrap import bootstrap
-from pointsman.render.envoy.gateway import Algorithm, Gateway, ServicePool
-from pointsman.render.manifests import objects
+from pointsman.render.envoy.gateway import Algorithm, FilePool, Gateway, ServicePool
+from pointsman.render.manifests import objects, picker
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.names import COMPONENT, GATEWAY_TYPE, NAME, Names
 from pointsman.render.manifests.objects import Object
@@ -80,16 +80,20 @@ def envoy(resource: SimulatorDeployment, serving: Group, *, names: Names, facts:
     """Return what the gateway's Envoy does: ask the picker if there is one, and obey."""
     spec = resource.spec
     where = f"{names.namespace}.svc.{facts.domain}"
-    has_picker = spec.epp is not None and spec.epp.enabled
+    config = spec.epp if spec.epp and spec.epp.enabled else PickerConfig()
+    tls = picker.serves_tls(config)
     return Gateway(
         listen=Address("0.0.0.0", LISTEN),  # noqa: S104 - a Pod serves on all its addresses
         admin=Address("127.0.0.1", ADMIN),
         ready=Address("0.0.0.0", READY),  # noqa: S104 - kubelet asks the Pod's address
-        pickers=(Address(f"{names.picker}.{where}", 9002),) if has_picker else (),
-        picker_tls=False,
-        picker_health_port=9003,
-        pool=_pool(spec.load_balancing, Address(f"{serving.pods}.{where}", serving.port)),
-        failure_mode="FailOpen",
+        pickers=(Address(f"{names.picker}.{where}", PICKER_PORTS["grpc"]),) if config.enabled else (),
+        picker_tls=tls,
+        # Envoy speaks TLS to all ports of a picker or to none, and the one for health is plaintext.
+        picker_health_port=None if tls else PICKER_PORTS["health"],
+        pool=FilePool(facts.endpoints_file)
+        if facts.endpoints_file
+        else _pool(spec.load_balancing, Address(f"{serving.pods}.{where}", serving.port)),
+        failure_mode=config.failure_mode,
     )
 
 

@@ -8,6 +8,7 @@ goes beyond the administrator's policy is rendered all the same, and told (`brea
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pointsman.api.published import FailureMode
 from pointsman.api.simulator import GatewayInstance, SimulatorDeployment
 from pointsman.render.manifests import mesh, picker, proxy, simulators
 from pointsman.render.manifests.facts import Facts
@@ -55,6 +56,8 @@ class Stack:
     notices: tuple[Notice, ...]
     gateway_url: str
     """Where requests go in; of a Gateway that another makes Pods of, its status may know better."""
+    failure_mode: FailureMode = "FailOpen"
+    """What happens to requests while no picker answers."""
     breaches: tuple[Breach, ...] = ()
     """What the operator's administrator does not allow."""
 
@@ -93,6 +96,7 @@ def stack(resource: SimulatorDeployment, facts: Facts, policy: Policy = _PLAIN) 
         components=tuple(component for piece in pieces for component in piece.components),
         notices=tuple(notice for piece in pieces for notice in piece.notices),
         gateway_url=next((piece.url for piece in pieces if piece.url), ""),
+        failure_mode=resource.spec.epp.failure_mode if resource.spec.epp else "FailOpen",
         breaches=breaches(resource, facts, policy),
     )
 

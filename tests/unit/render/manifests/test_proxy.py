@@ -13,6 +13,7 @@ from tests.unit.render.stacks import (
     ISTIO_ONLY,
     MESH,
     ON,
+    POOL,
     STANDARD,
     Case,
     container,
@@ -73,6 +74,24 @@ def test_with_a_picker_the_pick_is_obeyed_and_without_there_is_nobody_to_ask() -
     assert addressed(asking["pickers"]) == [("gaie-sim-epp.llm-d-sim.svc.cluster.local", 9002)]
     assert asking["picked"]["type"] == "ORIGINAL_DST"
     assert not {"pickers", "picked"} & clusters(rendered(**STANDARD)).keys()
+
+
+@pytest.mark.parametrize(("mode", "tiers"), [("FailOpen", 2), ("FailClose", 1)])
+def test_gateway_and_pool_follow_the_failure_mode(mode: str, tiers: int) -> None:
+    stack = rendered(POOL, epp=ON | {"failureMode": mode}, **STANDARD)
+    (document,) = bootstraps(stack).values()
+    assert len([one for one in document["static_resources"]["listeners"] if one["name"] != "ready"]) == tiers
+    assert find(stack.objects, "InferencePool")["spec"]["endpointPickerRef"]["failureMode"] == mode
+    assert stack.failure_mode == mode
+
+
+def test_gateway_speaks_tls_to_a_picker_that_serves_it() -> None:
+    plain = clusters(rendered(epp=ON, **STANDARD))["pickers"]
+    secure = clusters(rendered(epp=ON | {"args": ["--secure-serving"]}, **STANDARD))["pickers"]
+    (healthy,) = plain["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert healthy["endpoint"]["health_check_config"] == {"port_value": 9003}
+    assert ("transport_socket" in plain, "transport_socket" in secure) == (False, True)
+    assert "health_check_config" not in str(secure)  # that port is plaintext
 
 
 @pytest.mark.parametrize(

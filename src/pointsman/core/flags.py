@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+_TRUE = ("true", "t", "1")
+
 
 def value(arguments: Sequence[str], name: str) -> str:
     """Return the last value of a flag, or nothing."""
@@ -10,6 +12,16 @@ def value(arguments: Sequence[str], name: str) -> str:
         flag, equals, said = word.partition("=")
         if flag == f"--{name}":
             found = said if equals else arguments[at + 1] if at + 1 < len(arguments) else ""
+    return found
+
+
+def switch(arguments: Sequence[str], name: str, *, default: bool) -> bool:
+    """Return what the last mention of a switch says: `--name`, `--name=true` or `--name=false`."""
+    found = default
+    for word in arguments:
+        flag, equals, said = word.partition("=")
+        if flag == f"--{name}":
+            found = not equals or said.lower() in _TRUE
     return found
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from pointsman.local import flags
+from pointsman.core import flags
 
 LINE = ("--a", "1", "--b=2", "--on", "--c", "x", "--a=3", "alone")
 
@@ -12,6 +12,21 @@ def test_last_value_counts(name: str, expected: str) -> None:
 
 def test_value_that_is_not_there() -> None:
     assert flags.value(("--a",), "a") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), True),
+        (("--on",), True),
+        (("--on=false",), False),
+        (("--on=false", "--on"), True),
+        (("--only=false",), True),
+    ],
+)
+def test_last_mention_of_a_switch_counts(words: tuple[str, ...], expected: bool) -> None:
+    assert flags.switch(words, "on", default=True) is expected
+    assert flags.switch(("--off", *words), "on", default=True) is expected
 
 
 def test_flags_go_with_their_values_and_switches_alone() -> None:

@@ -150,8 +150,8 @@ async def test_objectives_and_rewrites_outlive_their_definitions_for_a_while(
                 await first.aclose()
                 await until(lambda: known(hasty) == (0, ""))
                 assert known(patient) == (8, "served")
-                assert patient.health.serving
-                assert hasty.health.serving, "endpoints have nothing to do with it"
+                assert patient.parts.health.serving
+                assert hasty.parts.health.serving, "endpoints have nothing to do with it"
                 async with serving(client, OBJECTIVE), serving(client, REWRITE):
                     await create_rules(client, namespace, priority=9)
                     await until(lambda: all(known(one) == (9, "served") for one in both), seconds=60)
@@ -166,10 +166,10 @@ async def create_rules(client: Client, namespace: str, *, priority: int) -> None
     await client.create(REWRITE, custom(REWRITE, namespace, "all", RULED | {"rules": rules}))
 
 
-def known(made: Picker) -> tuple[int, str]:
+def known(made: PickerServer) -> tuple[int, str]:
     """Return which priority and which model a request would get."""
-    rewritten = made.rewrites.rewrite("asked", random=lambda: 0.0)
-    return made.objectives.priority("high"), rewritten.model if rewritten else ""
+    rewritten = made.parts.rewrites.rewrite("asked", random=lambda: 0.0)
+    return made.parts.objectives.priority("high"), rewritten.model if rewritten else ""
 
 
 async def ask_for_a_model(channel: grpc.aio.Channel) -> None:

@@ -101,6 +101,7 @@ async def test_defaults_are_filled_in(client: Client, namespace: str) -> None:
             "image": "ghcr.io/llm-d/llm-d-inference-scheduler:v0.4.0",
             "port": 8100,
             "verbosity": 1,
+            "failureMode": "FailOpen",
         },
         "inferenceGateway": {"enabled": False, "standard": gateway, "istio": gateway},
         "prefill": stage,

@@ -4,7 +4,7 @@
 are drawn per request id, so that the same seed fails the same requests whatever the concurrency.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,16 @@ class Refusal(PointsmanError):
         return Response(self.status, msgspec.json.encode(self.document()), headers=headers)
 
 
+class Mishap(NamedTuple):
+    """A fault that is no error: no answer at all, or a connection that breaks at a token."""
+
+    hangs: bool = False
+    cut_at: int | None = None
+
+
+NO_MISHAP = Mishap()
+
+
 def fault(status: int, message: str) -> Response:
     """Return the answer to a request that broke HTTP itself, in the same body."""
     return Refusal(status, message).response()
@@ -54,6 +64,14 @@ def injected(settings: Settings, *, request_id: str) -> Refusal | None:
     if not chance.happens(settings.failure_injection_rate):
         return None
     return _make(chance.choice(settings.failure_types or FAILURES), model=settings.model)
+
+
+def mishap(settings: Settings, *, request_id: str, tokens: int) -> Mishap:
+    """Return what this request draws of the faults that are no error, for an answer of so many tokens."""
+    chance = Chance(settings.seed, request_id, "fault")
+    if chance.happens(settings.hang_rate):
+        return Mishap(hangs=True)
+    return Mishap(cut_at=chance.below(tokens)) if chance.happens(settings.abort_rate) else NO_MISHAP
 
 
 def _make(kind: str, *, model: str) -> Refusal:

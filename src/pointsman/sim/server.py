@@ -9,11 +9,11 @@ import contextlib
 import os
 import signal
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.request import urlretrieve
 
 from pointsman.core.budget import Budget
@@ -28,9 +28,6 @@ from pointsman.sim.grpc import rpc
 from pointsman.sim.pod.pod import Pod
 from pointsman.sim.settings import Settings
 from pointsman.sim.text.dataset import Dataset
-
-if TYPE_CHECKING:
-    from pointsman.wire.listener import Listener as WireListener
 
 SHIPPED = "rtxpro6000-llama-3.1-8b.yaml"
 _LOG = get_logger(__name__)
@@ -200,7 +197,7 @@ async def _publish(pod: Pod, *, place: Place, environ: Mapping[str, str]) -> Non
 
 async def _reload(context: ssl.SSLContext, settings: Settings) -> None:
     """Take new certificate files into use as they appear; a pair that does not fit is left alone."""
-    from pointsman.core.watch import watch_files
+    from pointsman.core.watch import watch_files  # only here: most simulators serve no TLS
 
     async for _ in watch_files([Path(settings.ssl_certfile), Path(settings.ssl_keyfile)]):
         try:
@@ -215,15 +212,16 @@ class Speaker:
     def __init__(self, pod: Pod, *, budget: Budget) -> None:
         self._pod = pod
         self._budget = budget
-        self._listener: WireListener | None = None
+        self._connect: Callable[[], asyncio.Protocol] | None = None
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of one connection."""
-        from pointsman.sim.grpc import server as grpc
+        if self._connect is None:
+            from pointsman.sim.grpc import server as grpc  # only here: HTTP/2 costs memory and start-up time
 
-        if self._listener is None:
-            self._listener = grpc.listener(rpc.methods(self._pod), budget=self._budget)
-        return grpc.protocol(self._listener)
+            listener = grpc.listener(rpc.methods(self._pod), budget=self._budget)
+            self._connect = partial(grpc.protocol, listener)
+        return self._connect()
 
 
 async def run(settings: Settings) -> None:

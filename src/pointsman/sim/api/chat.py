@@ -3,7 +3,7 @@
 from typing import Any
 
 from pointsman.sim.api.openai import CompletionWriter
-from pointsman.sim.jobs.frames import GAP, frame
+from pointsman.sim.jobs.frames import GAP, Frame, frame
 from pointsman.sim.jobs.job import Choice
 
 
@@ -29,11 +29,12 @@ class ChatWriter(CompletionWriter):
     def _delta(self, choice: Choice, delta: Any, *, reason: str | None = None) -> bytes:
         return self._chunk([{"index": choice.index, "finish_reason": reason, "delta": delta}])
 
+    def frame(self, choice: Choice) -> Frame | None:
+        return None if self.logprobs is not None or choice.calls else frame(self._delta(choice, {"content": GAP}))
+
     def begin(self, choice: Choice) -> bytes:
         if choice.finish_reason == "cache_threshold":
             return b""  # nobody speaks
-        if self.logprobs is None and not choice.calls:
-            choice.frame = frame(self._delta(choice, {"content": GAP}))
         return self._delta(choice, {"role": "assistant"})
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:

@@ -1,10 +1,12 @@
 """The shape of /v1/completions, streamed and whole."""
 
+from itertools import accumulate
 from typing import Any
 
 from pointsman.sim.api.openai import CompletionWriter
-from pointsman.sim.jobs.frames import GAP, frame
-from pointsman.sim.jobs.job import Choice, Job
+from pointsman.sim.jobs.frames import GAP, Frame, frame
+from pointsman.sim.jobs.job import Choice
+from pointsman.sim.jobs.spec import Spec
 
 
 def logprobs_of(pieces: list[str], *, start: int, offset: int, top: int) -> dict[str, Any]:
@@ -26,17 +28,19 @@ class TextWriter(CompletionWriter):
 
     prefix, suffix, kind, kind_streamed = "cmpl-", "-0", "text_completion", "text_completion"
 
-    def __init__(self, job: Job, *, logprobs: int | None = None) -> None:
-        super().__init__(job, logprobs=logprobs)
-        self._offsets: dict[int, int] = {}
+    def __init__(self, spec: Spec, *, logprobs: int | None = None) -> None:
+        super().__init__(spec, logprobs=logprobs)
+        shown = spec.choices if logprobs is not None else ()
+        self._offsets = [tuple(accumulate(map(len, each.answer.pieces), initial=0)) for each in shown]
 
     def _text(self, choice: Choice, text: str, *, reason: str | None = None, logprobs: Any = None) -> bytes:
         shown = {"index": choice.index, "finish_reason": reason, "text": text, "logprobs": logprobs}
         return self._chunk([shown])
 
-    def begin(self, choice: Choice) -> bytes:
-        if self.logprobs is None:
-            choice.frame = frame(self._text(choice, GAP))
+    def frame(self, choice: Choice) -> Frame | None:
+        return frame(self._text(choice, GAP)) if self.logprobs is None else None
+
+    def begin(self, _choice: Choice) -> bytes:
         return b""
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
@@ -46,8 +50,7 @@ class TextWriter(CompletionWriter):
         return choice.frame.around(pieces)
 
     def _with_logprobs(self, choice: Choice, piece: str, position: int) -> bytes:
-        offset = self._offsets.get(choice.index, 0)
-        self._offsets[choice.index] = offset + len(piece)
+        offset = self._offsets[choice.index][position]
         shown = logprobs_of([piece], start=position, offset=offset, top=self.logprobs or 0)
         return self._text(choice, piece, logprobs=shown)
 

@@ -13,7 +13,10 @@ class GenerateWriter(CompletionWriter):
 
     def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None, **more: Any) -> bytes:
         shown = {"usage": usage} if usage else {}
-        return event({"request_id": self.job.id, "choices": choices, **shown, **more})
+        return event({"request_id": self.spec.id, "choices": choices, **shown, **more})
+
+    def frame(self, _choice: Choice) -> None:
+        return None
 
     def begin(self, _choice: Choice) -> bytes:
         return b""
@@ -31,12 +34,12 @@ class GenerateWriter(CompletionWriter):
         """The reason came with the last token, if there was one."""
         return b"" if choice.cursor else self._ids(choice, [], reason=choice.finish_reason)
 
-    def whole(self) -> bytes:
-        job = self.job
-        body: dict[str, Any] = {"choices": [self._whole_choice(c) for c in job.choices], "request_id": job.id}
-        if job.kv_transfer is not None:
-            body["kv_transfer_params"] = job.kv_transfer
-        body["ec_transfer_params"] = job.media
+    def whole(self, choices: Sequence[Choice]) -> bytes:
+        spec = self.spec
+        body: dict[str, Any] = {"choices": [self._whole_choice(c) for c in choices], "request_id": spec.id}
+        if spec.kv_transfer is not None:
+            body["kv_transfer_params"] = spec.kv_transfer
+        body["ec_transfer_params"] = spec.media
         return encode(body)
 
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:

@@ -7,7 +7,7 @@ must not have to change its mind about the type of `content`.
 from typing import Any
 
 from pointsman.sim.api.chat import ChatWriter
-from pointsman.sim.jobs.frames import GAP, frame
+from pointsman.sim.jobs.frames import GAP, Frame, frame
 from pointsman.sim.jobs.job import Choice
 
 PIXEL = (
@@ -24,10 +24,8 @@ def _text(piece: str) -> list[dict[str, Any]]:
 class ImageWriter(ChatWriter):
     """Writes chat completions that end with an image."""
 
-    def begin(self, choice: Choice) -> bytes:
-        begun = super().begin(choice)
-        choice.frame = frame(self._delta(choice, {"content": _text(GAP)}))
-        return begun
+    def frame(self, choice: Choice) -> Frame:
+        return frame(self._delta(choice, {"content": _text(GAP)}))
 
     def finish(self, choice: Choice) -> bytes:
         shown = {"index": choice.index, "finish_reason": None, "delta": {"content": [_PART]}}

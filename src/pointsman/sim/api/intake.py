@@ -5,6 +5,8 @@ sent or queued; after that the job belongs to the pod. What the answer says is d
 not depend on when it runs.
 """
 
+from functools import partial
+
 from pointsman.sim import failures
 from pointsman.sim.api import plans
 from pointsman.sim.api.images import ImageWriter
@@ -14,6 +16,7 @@ from pointsman.sim.engine.engine import TooLarge
 from pointsman.sim.engine.latency import sample
 from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.job import Asker, Job
+from pointsman.sim.jobs.spec import ChoiceSpec, Spec
 from pointsman.sim.pod.pod import Pod
 from pointsman.sim.text import tools
 from pointsman.sim.text.answers import Answer, cut, echo, random_answer
@@ -59,23 +62,21 @@ def accept(pod: Pod, plan: Plan, *, request: Asker, request_id: str, headers: by
     plans.validate(plan)
     if plan.tools and not settings.skip_tool_validation:
         tools.check(plan.tools, style=plan.tool_style)
-    job = Job(
-        request,
-        id=request_id,
-        model=shown,
-        lora=lora,
-        created=int(pod.wall()),
-        streaming=plan.streaming,
-        headers=headers,
-    )
-    job.usage_wanted = plan.usage_wanted
-    job.usage_details = settings.enable_kvcache
-    job.max_tokens = plan.max_tokens
-    _fill(pod, job, plan)
-    job.writer = plan.writer(job)
+    spec = _spec(pod, plan, request_id=request_id, model=shown, lora=lora, headers=headers)
+    writer, pause = plan.writer, None
     if settings.omni and plan.images:
-        _illustrate(pod, job, asked=_is_true(request.headers.get(b"x-send-image")))
-    _start(pod, job, plan, forced=_is_true(request.headers.get(b"x-cache-threshold-finish-reason")))
+        seconds = _image_time(pod, spec, asked=_is_true(request.headers.get(b"x-send-image")))
+        if seconds is not None:
+            writer, pause = ImageWriter, partial(pod.loop.call_later, seconds)
+    forced = _is_true(request.headers.get(b"x-cache-threshold-finish-reason"))
+    silent = forced or _below_threshold(pod, spec, plan)
+    if silent:
+        spec = spec.without_words("cache_threshold")
+    job = Job(request, spec, writer(spec), done=pod.jobs.discard, pause=pause)
+    if silent:
+        job.answer_at_once()
+    else:
+        _start(pod, job, plan)
 
 
 def _is_true(value: bytes | None) -> bool:
@@ -83,22 +84,17 @@ def _is_true(value: bytes | None) -> bool:
     return value in {b"1", b"t", b"T", b"true", b"TRUE", b"True"}
 
 
-def _illustrate(pod: Pod, job: Job, *, asked: bool) -> None:
-    """Let the answer end with an image, where that was asked for or drawn."""
+def _image_time(pod: Pod, spec: Spec, *, asked: bool) -> float | None:
+    """Return how long the image takes that the answer ends with; None when there is none: not asked for, nor drawn."""
     settings = pod.settings
-    chance = Chance(settings.seed, job.id, "image")
-    if len(job.choices) > 1 or job.choices[0].calls or not (asked or chance.happens(settings.image_emission_rate)):
-        return
+    chance = Chance(settings.seed, spec.id, "image")
+    if len(spec.choices) > 1 or spec.choices[0].calls or not (asked or chance.happens(settings.image_emission_rate)):
+        return None
     mean, deviation = settings.time_to_generate_image, settings.time_to_generate_image_std_dev
-    seconds = sample(mean, deviation=deviation, chance=chance)
-    job.writer = ImageWriter(job)
-    job.pause = lambda go_on: pod.loop.call_later(seconds, go_on)
+    return sample(mean, deviation=deviation, chance=chance)
 
 
-def _start(pod: Pod, job: Job, plan: Plan, *, forced: bool) -> None:
-    if forced or _below_threshold(pod, job, plan):
-        job.refuse_politely("cache_threshold")
-        return
+def _start(pod: Pod, job: Job, plan: Plan) -> None:
     remote = bool(plan.transfer and plan.transfer.do_remote_prefill)
     try:
         pod.start(job, remote=remote, priority=plan.priority)
@@ -107,36 +103,56 @@ def _start(pod: Pod, job: Job, plan: Plan, *, forced: bool) -> None:
         raise Refusal(400, f"The request does not fit: {error}") from None
 
 
-def _below_threshold(pod: Pod, job: Job, plan: Plan) -> bool:
+def _below_threshold(pod: Pod, spec: Spec, plan: Plan) -> bool:
     threshold = pod.settings.global_cache_hit_threshold if plan.threshold is None else plan.threshold
     if not threshold or not pod.settings.enable_kvcache:
         return False
-    return any(pod.cached_share(choice.prompt, lora=job.lora) < threshold for choice in job.choices)
+    return any(pod.cached_share(choice.prompt, lora=spec.lora) < threshold for choice in spec.choices)
 
 
-def _fill(pod: Pod, job: Job, plan: Plan) -> None:
-    """Give the job its choices: every prompt n times, grouped by prompt."""
+def _spec(pod: Pod, plan: Plan, *, request_id: str, model: str, lora: str | None, headers: bytes) -> Spec:
+    """Return the whole answer, and what goes wrong with it."""
+    settings = pod.settings
+    handed_over = bool(plan.transfer and plan.transfer.do_remote_decode)
+    choices = _choices(pod, plan, request_id=request_id, reason="remote_decode" if handed_over else None)
+    mishap = failures.NO_MISHAP
+    if settings.hang_rate or settings.abort_rate:
+        mishap = failures.mishap(settings, request_id=request_id, tokens=choices[0].tokens)
+    encoded = {name: ENCODED for each in choices for name in each.prompt.media} if settings.mm_encoder_only else None
+    return Spec(
+        id=request_id,
+        model=model,
+        lora=lora,
+        created=int(pod.wall()),
+        streaming=plan.streaming,
+        headers=headers,
+        choices=choices,
+        max_tokens=plan.max_tokens,
+        usage_wanted=plan.usage_wanted,
+        usage_details=settings.enable_kvcache,
+        kv_transfer=TRANSFER if handed_over else None,
+        media=encoded,
+        hangs=mishap.hangs,
+        cut_at=mishap.cut_at,
+    )
+
+
+def _choices(pod: Pod, plan: Plan, *, request_id: str, reason: str | None) -> tuple[ChoiceSpec, ...]:
+    """Return every prompt's answers: n of them, grouped by prompt; they end for their own reasons, or for this one."""
     prompts = plan.prompts()
     if not pod.room_for(len(prompts) * plan.n):  # before anything is made up for them
         raise Refusal(429, "Failed to enqueue request, waiting requests queue is full")
     if len(prompts) * plan.n * (plan.max_tokens or 0) > MOST_TOKENS:
         raise Refusal(400, f"One request may ask for at most {MOST_TOKENS} tokens over all its choices")
+    found: list[ChoiceSpec] = []
     for prompt in prompts:
         _check_window(prompt, limit=plan.max_tokens, window=pod.settings.max_model_len)
         for _ in range(plan.n):
-            chance = Chance(pod.settings.seed, job.id, len(job.choices), "answer")
-            made = _calls(pod, plan, chance)
-            answer = made or _answer(pod, prompt, plan, chance)
-            choice = job.add(prompt=prompt, answer=answer if isinstance(answer, Answer) else _spoken(answer))
-            if made:
-                choice.calls = made
-                choice.finish_reason = "tool_calls"
-    if plan.transfer and plan.transfer.do_remote_decode:
-        job.kv_transfer = TRANSFER
-        for choice in job.choices:
-            choice.finish_reason = "remote_decode"
-    if pod.settings.mm_encoder_only:
-        job.media = {name: ENCODED for choice in job.choices for name in choice.prompt.media}
+            chance = Chance(pod.settings.seed, request_id, len(found), "answer")
+            calls = _calls(pod, plan, chance)
+            answer = _spoken(calls) if calls else _answer(pod, prompt, plan, chance)
+            found.append(ChoiceSpec(prompt, answer, reason or answer.finish_reason, calls))
+    return tuple(found)
 
 
 def _check_window(prompt: Prompt, *, limit: int | None, window: int) -> None:

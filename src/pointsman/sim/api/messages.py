@@ -1,12 +1,14 @@
 """The shape of /v1/messages, Anthropic's API: named events when streamed, one document otherwise."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs.frames import GAP, encode, frame, named_event
-from pointsman.sim.jobs.job import Choice, Job
+from pointsman.sim.jobs.frames import GAP, Frame, encode, frame, named_event
+from pointsman.sim.jobs.job import Choice, usage
+from pointsman.sim.jobs.spec import Spec
 from pointsman.sim.text.bodies import Anthropic, Message
 from pointsman.sim.text.prompts import content_text
 
@@ -38,37 +40,38 @@ def _flat(part: dict[str, Any]) -> dict[str, Any]:
 class MessagesWriter:
     """Writes messages."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
 
-    def _usage(self, *, output: int) -> dict[str, Any]:
-        usage = self.job.usage()
-        cached = (usage["prompt_tokens_details"] or {}).get("cached_tokens", 0)
+    def _usage(self, choice: Choice, *, output: int) -> dict[str, Any]:
+        counts = usage([choice], details=self.spec.usage_details)
+        cached = (counts["prompt_tokens_details"] or {}).get("cached_tokens", 0)
         return {
-            "input_tokens": usage["prompt_tokens"],
+            "input_tokens": counts["prompt_tokens"],
             "output_tokens": output,
             "cache_read_input_tokens": cached,
         }
 
-    def _message(self, content: list[Any], *, reason: str | None, output: int) -> dict[str, Any]:
+    def _message(self, choice: Choice, content: list[Any], *, reason: str | None, output: int) -> dict[str, Any]:
         return {
-            "id": f"msg_{self.job.id}",
+            "id": f"msg_{self.spec.id}",
             "type": "message",
             "role": "assistant",
-            "model": self.job.model,
+            "model": self.spec.model,
             "content": content,
             "stop_reason": reason,
             "stop_sequence": None,
-            "usage": self._usage(output=output),
+            "usage": self._usage(choice, output=output),
         }
 
+    def frame(self, choice: Choice) -> Frame | None:
+        delta = {"index": 0, "delta": {"type": "text_delta", "text": GAP}}
+        return None if choice.calls else frame(named_event("content_block_delta", delta))
+
     def begin(self, choice: Choice) -> bytes:
-        start = named_event("message_start", {"message": self._message([], reason=None, output=0)})
+        start = named_event("message_start", {"message": self._message(choice, [], reason=None, output=0)})
         if choice.calls:
             return start + named_event("ping", {})
-        choice.frame = frame(
-            named_event("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": GAP}})
-        )
         block = {"index": 0, "content_block": {"type": "text", "text": ""}}
         return start + named_event("content_block_start", block) + named_event("ping", {})
 
@@ -96,18 +99,18 @@ class MessagesWriter:
     def finish(self, choice: Choice) -> bytes:
         last = choice.calls[-1][0].index if choice.calls else 0
         reason = STOP.get(choice.finish_reason, "end_turn")
-        usage = self._usage(output=len(choice.answer.pieces))
-        delta = {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
+        counts = self._usage(choice, output=len(choice.answer.pieces))
+        delta = {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": counts}
         return named_event("content_block_stop", {"index": last}) + named_event("message_delta", delta)
 
-    def close(self) -> bytes:
+    def close(self, _choices: Sequence[Choice]) -> bytes:
         return named_event("message_stop", {})
 
-    def failure(self, refusal: Refusal) -> bytes:
+    def failure(self, refusal: Refusal, _choices: Sequence[Choice]) -> bytes:
         return named_event("error", {"error": {"type": "api_error", "message": str(refusal)}})
 
-    def whole(self) -> bytes:
-        choice = self.job.choices[0]
+    def whole(self, choices: Sequence[Choice]) -> bytes:
+        choice = choices[0]
         if choice.calls:
             content: list[Any] = [
                 {"type": "tool_use", "id": call.id, "name": call.name, "input": msgspec.json.decode(call.arguments)}
@@ -117,4 +120,4 @@ class MessagesWriter:
         else:
             content = [{"type": "text", "text": choice.text}]
         reason = STOP.get(choice.finish_reason, "end_turn")
-        return encode(self._message(content, reason=reason, output=len(choice.answer.pieces)))
+        return encode(self._message(choice, content, reason=reason, output=len(choice.answer.pieces)))

@@ -1,11 +1,13 @@
 """What the answers of OpenAI's completion APIs have in common: the envelope, its events, and how they end."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.frames import DONE, encode, event
-from pointsman.sim.jobs.job import Choice, Job
+from pointsman.sim.jobs.job import Choice, usage
+from pointsman.sim.jobs.spec import Spec
 
 
 class CompletionWriter(ABC):
@@ -16,41 +18,43 @@ class CompletionWriter(ABC):
     kind: ClassVar[str]
     kind_streamed: ClassVar[str]
 
-    def __init__(self, job: Job, *, logprobs: int | None = None) -> None:
-        self.job = job
+    def __init__(self, spec: Spec, *, logprobs: int | None = None) -> None:
+        self.spec = spec
         self.logprobs = logprobs
 
     def _chunk(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None, **more: Any) -> bytes:
-        job = self.job
+        spec = self.spec
         body = {
             **more,
-            "id": f"{self.prefix}{job.id}{self.suffix}",
-            "created": job.created,
-            "model": job.model,
+            "id": f"{self.prefix}{spec.id}{self.suffix}",
+            "created": spec.created,
+            "model": spec.model,
             "object": self.kind_streamed,
             "usage": usage,
             "choices": choices,
         }
         return event(body)
 
-    def close(self) -> bytes:
-        usage = self._chunk([], usage=self.job.usage()) if self.job.usage_wanted else b""
-        return usage + DONE
+    def close(self, choices: Sequence[Choice]) -> bytes:
+        return (self._chunk([], usage=self._usage(choices)) if self.spec.usage_wanted else b"") + DONE
 
-    def failure(self, refusal: Refusal) -> bytes:
+    def failure(self, refusal: Refusal, _choices: Sequence[Choice]) -> bytes:
         return event(refusal.document()) + DONE
 
-    def whole(self) -> bytes:
-        job = self.job
-        body: dict[str, Any] = {"id": f"{self.prefix}{job.id}{self.suffix}", "model": job.model, "object": self.kind}
-        if job.kv_transfer is not None:
-            body["kv_transfer_params"] = job.kv_transfer
-        body["created"] = job.created
-        body["usage"] = job.usage()
-        body["choices"] = [self._whole_choice(choice) for choice in job.choices]
-        if job.media is not None:
-            body["ec_transfer_params"] = job.media
+    def whole(self, choices: Sequence[Choice]) -> bytes:
+        spec = self.spec
+        body: dict[str, Any] = {"id": f"{self.prefix}{spec.id}{self.suffix}", "model": spec.model, "object": self.kind}
+        if spec.kv_transfer is not None:
+            body["kv_transfer_params"] = spec.kv_transfer
+        body["created"] = spec.created
+        body["usage"] = self._usage(choices)
+        body["choices"] = [self._whole_choice(choice) for choice in choices]
+        if spec.media is not None:
+            body["ec_transfer_params"] = spec.media
         return encode(body)
+
+    def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        return usage(choices, details=self.spec.usage_details)
 
     @abstractmethod
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:

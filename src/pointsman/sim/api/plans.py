@@ -16,7 +16,8 @@ from pointsman.sim.api.generate import GenerateWriter
 from pointsman.sim.api.messages import MessagesWriter, conversation
 from pointsman.sim.api.responses import ResponsesWriter, check_format, logprobs_wanted, messages_of
 from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs.job import Job, Writer
+from pointsman.sim.jobs.job import Writer
+from pointsman.sim.jobs.spec import Spec
 from pointsman.sim.text import bodies
 from pointsman.sim.text.prompts import Prompt, from_field, from_ids, from_messages
 
@@ -28,7 +29,7 @@ class Plan(Struct, frozen=True):
 
     model: str | None
     prompts: Callable[[], list[Prompt]]
-    writer: Callable[[Job], Writer]
+    writer: Callable[[Spec], Writer]
     streaming: bool = False
     usage_wanted: bool = False
     n: int = 1
@@ -55,7 +56,7 @@ def chat(body: bytes) -> Plan:
     return Plan(
         **_common(read),
         prompts=lambda: [from_messages(read.messages)],
-        writer=lambda job: ChatWriter(job, logprobs=top),
+        writer=lambda spec: ChatWriter(spec, logprobs=top),
         logprobs=top or 0,
         max_tokens=limit,
         tools=read.tools or (),
@@ -70,7 +71,7 @@ def completion(body: bytes) -> Plan:
     return Plan(
         **_common(read),
         prompts=lambda: from_field(read.prompt),
-        writer=lambda job: TextWriter(job, logprobs=read.logprobs),
+        writer=lambda spec: TextWriter(spec, logprobs=read.logprobs),
         logprobs=read.logprobs or 0,
         max_tokens=read.max_tokens,
     )
@@ -85,7 +86,7 @@ def responses(body: bytes) -> Plan:
     return Plan(
         **{**_common(read), "n": 1},
         prompts=lambda: [from_messages(messages)],
-        writer=lambda job: ResponsesWriter(job, read=read),
+        writer=lambda spec: ResponsesWriter(spec, read=read),
         logprobs=logprobs_wanted(read) or 0,
         max_tokens=limit,
         tools=read.tools or (),

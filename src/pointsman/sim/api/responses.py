@@ -9,8 +9,9 @@ from typing import Any
 
 from pointsman.sim.api.chat import logprob
 from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs.frames import GAP, encode, frame, named_event
-from pointsman.sim.jobs.job import Choice, Job
+from pointsman.sim.jobs.frames import GAP, Frame, encode, frame, named_event
+from pointsman.sim.jobs.job import Choice, usage
+from pointsman.sim.jobs.spec import Spec
 from pointsman.sim.text.bodies import Json, Message, Responses
 from pointsman.sim.text.prompts import content_text
 
@@ -59,8 +60,8 @@ def logprobs_wanted(read: Responses) -> int | None:
 class ResponsesWriter:
     """Writes responses."""
 
-    def __init__(self, job: Job, *, read: Responses) -> None:
-        self.job = job
+    def __init__(self, spec: Spec, *, read: Responses) -> None:
+        self.spec = spec
         self.logprobs = logprobs_wanted(read)
         self._asked = {
             "instructions": read.instructions,
@@ -76,32 +77,31 @@ class ResponsesWriter:
             "top_p": 1.0 if read.top_p is None else read.top_p,
         }
 
-    def _response(self, status: str, output: list[Any]) -> dict[str, Any]:
-        job = self.job
-        done = status == "completed"
+    def _response(self, status: str, output: list[Any], *, counts: dict[str, Any] | None = None) -> dict[str, Any]:
+        spec = self.spec
         return {
-            "id": f"resp_{job.id}",
+            "id": f"resp_{spec.id}",
             "object": "response",
-            "created_at": job.created,
+            "created_at": spec.created,
             "status": status,
-            "model": job.model,
+            "model": spec.model,
             "output": output,
             "error": None,
             "incomplete_details": None,
             **self._asked,
-            "usage": self._usage() if done else None,
+            "usage": counts,
         }
 
-    def _usage(self) -> dict[str, Any]:
-        usage = self.job.usage()
-        cached = usage["prompt_tokens_details"] or {"cached_tokens": 0}
-        return {
-            "input_tokens": usage["prompt_tokens"],
-            "input_tokens_details": cached,
-            "output_tokens": usage["completion_tokens"],
+    def _completed(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        counts = usage(choices, details=self.spec.usage_details)
+        shown = {
+            "input_tokens": counts["prompt_tokens"],
+            "input_tokens_details": counts["prompt_tokens_details"] or {"cached_tokens": 0},
+            "output_tokens": counts["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage["total_tokens"],
+            "total_tokens": counts["total_tokens"],
         }
+        return self._response("completed", self._items(choices[0], status="completed"), counts=shown)
 
     def _items(self, choice: Choice, *, status: str, empty: bool = False) -> list[dict[str, Any]]:
         """Return the output items: a function call each, or one message."""
@@ -119,7 +119,7 @@ class ResponsesWriter:
                 if opening
             ]
         content = [] if empty else [self._part(choice)]
-        identity = {"type": "message", "id": f"msg_{self.job.id}", "role": "assistant"}
+        identity = {"type": "message", "id": f"msg_{self.spec.id}", "role": "assistant"}
         return [{**identity, "status": status, "content": content}]
 
     def _part(self, choice: Choice, *, empty: bool = False) -> dict[str, Any]:
@@ -132,6 +132,10 @@ class ResponsesWriter:
             return []
         return [logprob(piece, first + i, top=self.logprobs) for i, piece in enumerate(pieces)]
 
+    def frame(self, choice: Choice) -> Frame | None:
+        plain = self.logprobs is None and not choice.calls
+        return frame(self._delta(GAP, logprobs=[])) if plain else None
+
     def begin(self, choice: Choice) -> bytes:
         started = {"response": self._response("in_progress", [])}
         events = [named_event("response.created", started), named_event("response.in_progress", started)]
@@ -140,8 +144,6 @@ class ResponsesWriter:
         place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
         if not choice.calls:
             events.append(named_event("response.content_part.added", {**place, "part": self._part(choice, empty=True)}))
-            if self.logprobs is None:
-                choice.frame = frame(self._delta(GAP, logprobs=[]))
         return b"".join(events)
 
     def tokens(self, choice: Choice, first: int, end: int) -> bytes:
@@ -158,7 +160,7 @@ class ResponsesWriter:
         return b"".join(self._delta(piece, logprobs=[logprobs[i]]) for i, piece in enumerate(pieces))
 
     def _delta(self, piece: str, *, logprobs: list[dict[str, Any]]) -> bytes:
-        place = {"item_id": f"msg_{self.job.id}", "output_index": 0, "content_index": 0}
+        place = {"item_id": f"msg_{self.spec.id}", "output_index": 0, "content_index": 0}
         return named_event("response.output_text.delta", {**place, "logprobs": logprobs, "delta": piece})
 
     def finish(self, choice: Choice) -> bytes:
@@ -178,12 +180,11 @@ class ResponsesWriter:
         events.append(named_event("response.output_item.done", {"output_index": 0, "item": item}))
         return b"".join(events)
 
-    def close(self) -> bytes:
-        output = self._items(self.job.choices[0], status="completed")
-        return named_event("response.completed", {"response": self._response("completed", output)})
+    def close(self, choices: Sequence[Choice]) -> bytes:
+        return named_event("response.completed", {"response": self._completed(choices)})
 
-    def failure(self, refusal: Refusal) -> bytes:
+    def failure(self, refusal: Refusal, _choices: Sequence[Choice]) -> bytes:
         return named_event("error", {"code": str(refusal.status), "message": str(refusal), "param": refusal.param})
 
-    def whole(self) -> bytes:
-        return encode(self._response("completed", self._items(self.job.choices[0], status="completed")))
+    def whole(self, choices: Sequence[Choice]) -> bytes:
+        return encode(self._completed(choices))

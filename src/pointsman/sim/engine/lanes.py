@@ -14,7 +14,7 @@ from itertools import count
 
 from pointsman.sim.engine.chance import Chance
 from pointsman.sim.engine.engine import ABORTED, DONE, RUNNING, WAITING, Books, EngineConfig, Hasher, Seq, Step, Work
-from pointsman.sim.engine.latency import Batch, PacedModel
+from pointsman.sim.engine.latency import Batch, Pace, PacedModel
 
 
 class LaneEngine:
@@ -38,6 +38,10 @@ class LaneEngine:
         self._ties = count()
         self._rolling: deque[Seq] = deque()  # in the order of their deadlines, all `_gap` apart from the next
         self._gap: float | None = None
+
+    def set_pace(self, pace: Pace) -> None:
+        """Take another pace for everything that begins from now on."""
+        self.latency = PacedModel(pace)
 
     def submit(self, work: Work, *, now: float) -> Seq:
         """Queue the work, and start it if there is room."""

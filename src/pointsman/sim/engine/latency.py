@@ -46,6 +46,10 @@ class StepLatency(LatencyModel, Protocol):
         """Return the seconds until the KV blocks of so many tokens have arrived."""
         ...
 
+    def paced(self, pace: "Pace", /) -> "StepLatency":
+        """Return the model at another pace; steps themselves have theirs from a recording."""
+        ...
+
 
 def sample(mean: float, *, deviation: float, chance: Chance | None) -> float:
     """Return a normal draw within 30 % and 170 % of the mean."""
@@ -174,6 +178,10 @@ class StepModel:
         """Return how long a prompt's blocks take to arrive from another engine."""
         return self.transfer_token * tokens
 
+    def paced(self, _pace: Pace, /) -> "StepModel":
+        """Return the same: everything here was measured."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class StepsAndTransfers:
@@ -188,6 +196,10 @@ class StepsAndTransfers:
     def transfer_time(self, tokens: int, /) -> float:
         """Return how long a prompt's blocks take to arrive from another engine."""
         return PacedModel(self.pace).step_time(Batch(remote_tokens=tokens)) or self.steps.transfer_time(tokens)
+
+    def paced(self, pace: Pace, /) -> "StepsAndTransfers":
+        """Return the model with transfers at another pace."""
+        return StepsAndTransfers(self.steps, pace)
 
 
 def step_model(document: object, *, name: str) -> StepModel:

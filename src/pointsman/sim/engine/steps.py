@@ -18,7 +18,7 @@ import heapq
 from itertools import count
 
 from pointsman.sim.engine.engine import ABORTED, DONE, RUNNING, WAITING, Books, EngineConfig, Hasher, Seq, Step, Work
-from pointsman.sim.engine.latency import Batch, StepLatency
+from pointsman.sim.engine.latency import Batch, Pace, StepLatency
 
 
 class StepEngine:
@@ -45,6 +45,10 @@ class StepEngine:
         self._freed = 0  # sequences that the step before finished
         self._arriving: list[tuple[float, int, Seq]] = []  # their KV blocks are under way from another engine
         self._ties = count()
+
+    def set_pace(self, pace: Pace) -> None:
+        """Take another pace, as far as the model of the steps leaves room for one."""
+        self.latency = self.latency.paced(pace)
 
     def submit(self, work: Work, *, now: float) -> Seq:
         """Queue the work for the next step; an idle engine begins one at once. `advance(now)` comes first."""

@@ -15,7 +15,7 @@ from typing import Any
 from pointsman.core.errors import UserError
 from pointsman.core.numbers import bounded_int
 from pointsman.sim.engine.engine import EngineConfig, Seq, Step, Work
-from pointsman.sim.engine.latency import Batch, StepModel
+from pointsman.sim.engine.latency import Batch, Pace, StepModel
 from pointsman.sim.engine.steps import StepEngine
 
 
@@ -131,6 +131,9 @@ class Watched:
 
     def transfer_time(self, tokens: int, /) -> float:
         return self.model.transfer_time(tokens)
+
+    def paced(self, _pace: Pace, /) -> "Watched":
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from pointsman.sim.api.plans import Plan
 from pointsman.sim.failures import Refusal
 from pointsman.sim.grpc import reflection
 from pointsman.sim.grpc.protobuf import decode, encode, numbers
-from pointsman.sim.jobs.job import Choice, Job
+from pointsman.sim.jobs.job import Choice
+from pointsman.sim.jobs.spec import Spec
 from pointsman.sim.pod.pod import Pod
 from pointsman.sim.text.prompts import Prompt, from_ids
 
@@ -49,8 +50,11 @@ class Call(Protocol):
 class GrpcWriter:
     """Writes generation as protobuf; each message has its length before it, so that several can go in one piece."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, _spec: Spec) -> None:
+        """Need nothing of it: an answer says neither its id nor its model."""
+
+    def frame(self, _choice: Choice) -> None:
+        return None
 
     def begin(self, _choice: Choice) -> bytes:
         return b""
@@ -64,14 +68,14 @@ class GrpcWriter:
     def finish(self, choice: Choice) -> bytes:
         return self._complete(choice, ids=(), reason=choice.finish_reason)
 
-    def close(self) -> bytes:
+    def close(self, _choices: Sequence[Choice]) -> bytes:
         return b""
 
-    def failure(self, _refusal: Refusal) -> bytes:
-        return self._complete(self.job.choices[0], ids=(), reason="abort")
+    def failure(self, _refusal: Refusal, choices: Sequence[Choice]) -> bytes:
+        return self._complete(choices[0], ids=(), reason="abort")
 
-    def whole(self) -> bytes:
-        return b"".join(self._complete(c, ids=c.ids, reason=c.finish_reason) for c in self.job.choices)
+    def whole(self, choices: Sequence[Choice]) -> bytes:
+        return b"".join(self._complete(c, ids=c.ids, reason=c.finish_reason) for c in choices)
 
     def _complete(self, choice: Choice, *, ids: Sequence[int], reason: str) -> bytes:
         counts = ((3, choice.prompt.count), (4, choice.cursor), (5, choice.cached_tokens))
@@ -228,7 +232,7 @@ class UnaryCall:
         return True
 
     def closed(self) -> None:
-        """Hold nothing."""
+        """Do nothing: the call holds nothing that outlives it."""
 
 
 def embed(pod: Pod, data: bytes) -> bytes:
@@ -243,7 +247,7 @@ def embed(pod: Pod, data: bytes) -> bytes:
 def abort(pod: Pod, data: bytes) -> bytes:
     """Abort requests by their ids; unknown ones are no error."""
     wanted = {v.decode("utf-8", "replace") for n, v in decode(data) if n == 1 and isinstance(v, bytes)}
-    for job in [job for job in pod.jobs if job.id in wanted]:
+    for job in [job for job in pod.jobs if job.spec.id in wanted]:
         job.fail(Refusal(499, "aborted"))
         pod.abort(job)
     return b""

@@ -1,9 +1,10 @@
-"""One HTTP request on its way through an engine: its choices, and the writer that gives them their shape.
+"""One request on its way through an engine: how much of each choice was sent, and the connection that waits for it.
 
-A job begins when its request was accepted and ends once: answered, failed, or aborted because the peer left. Tokens
-come from the engine's steps by `emit`; nothing is written before the first of them, so that errors keep their status.
-Writers are pure (they return bytes); the job alone talks to the connection. Tokens for a peer that does not keep up are
-held as numbers, not as bytes: the whole answer is known anyway.
+What the answer says is fixed when a job is made (`Spec`), and so is its writer. A job begins when its request was
+accepted and ends once: answered, failed, or aborted because the peer left. Tokens come from the engine's steps by
+`emit`; nothing is written before the first of them, so that errors keep their status. Writers are pure: they return
+bytes and remember nothing. The job alone talks to the connection. Tokens for a peer that does not keep up are held as
+numbers, not as bytes: the whole answer is known anyway.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +14,8 @@ from pointsman.core.http import Response
 from pointsman.sim.engine.engine import Seq
 from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.frames import Frame, encode
+from pointsman.sim.jobs.spec import ChoiceSpec, Spec
 from pointsman.sim.text import tokens
-from pointsman.sim.text.answers import Answer
-from pointsman.sim.text.prompts import Prompt
 
 BITE = 256  # tokens that are written at once
 
@@ -48,18 +48,18 @@ class Choice:
         "_ids", "answer", "calls", "cursor", "finish_reason", "frame", "index", "job", "last", "prompt", "seq", "sink",
     )  # fmt: skip
 
-    def __init__(self, job: "Job", *, index: int, prompt: Prompt, answer: Answer) -> None:
+    def __init__(self, job: "Job", index: int, spec: ChoiceSpec) -> None:
         self.job = job
         self.index = index
-        self.prompt = prompt
-        self.answer = answer
+        self.prompt = spec.prompt
+        self.answer = spec.answer
+        self.finish_reason = spec.finish_reason
+        self.calls = spec.calls
+        self.last = spec.tokens
         self.cursor = 0
-        self.last = max(len(answer.pieces), 1)  # tokens that the engine makes
-        self.finish_reason = answer.finish_reason
-        self.calls: Sequence[Any] = ()  # tool calls, where the answer is made of them
         self.seq: Seq | None = None
         self._ids: Sequence[int] = ()
-        self.frame: Frame | None = None  # set by the writer where tokens differ in nothing but their text
+        self.frame: Frame | None = None  # the writer's, where tokens differ in nothing but their text
         self.sink: Sink | None = None  # set by the job while nothing but tokens can follow
 
     def emit(self, count: int) -> None:
@@ -93,7 +93,11 @@ class Choice:
 
 
 class Writer(Protocol):
-    """The shape of one API. Each method returns bytes for the wire, or nothing."""
+    """The shape of one API. Each method returns bytes for the wire, or nothing; none changes anything."""
+
+    def frame(self, choice: Choice, /) -> Frame | None:
+        """What is around the text of every token of a choice, where tokens differ in nothing else."""
+        ...
 
     def begin(self, choice: Choice, /) -> bytes:
         """What precedes a choice's first token."""
@@ -107,15 +111,15 @@ class Writer(Protocol):
         """What follows a choice's last token."""
         ...
 
-    def close(self) -> bytes:
+    def close(self, choices: Sequence[Choice], /) -> bytes:
         """What follows the last choice."""
         ...
 
-    def whole(self) -> bytes:
+    def whole(self, choices: Sequence[Choice], /) -> bytes:
         """The answer in one piece."""
         ...
 
-    def failure(self, refusal: Refusal, /) -> bytes:
+    def failure(self, refusal: Refusal, choices: Sequence[Choice], /) -> bytes:
         """An error after the answer has begun."""
         ...
 
@@ -124,77 +128,36 @@ class Job:
     """A request, its choices, and the connection that waits for them."""
 
     __slots__ = (
-        "_choked",
-        "_held",
-        "_open",
-        "_stream",
-        "choices",
-        "closed",
-        "created",
-        "cut_at",
-        "done",
-        "headers",
-        "id",
-        "kv_transfer",
-        "lora",
-        "max_tokens",
-        "media",
-        "model",
-        "pause",
-        "request",
-        "streaming",
-        "usage_details",
-        "usage_wanted",
-        "writer",
-    )
+        "_choked", "_done", "_held", "_open", "_pause", "_stream", "choices", "closed", "request", "spec", "writer",
+    )  # fmt: skip
 
     def __init__(
         self,
         request: Asker,
+        spec: Spec,
+        writer: Writer,
         *,
-        id: str,  # noqa: A002 - it is what the API calls it
-        model: str,
-        lora: str | None,
-        created: int,
-        streaming: bool,
-        headers: bytes = b"",
+        done: Callable[["Job"], None],
+        pause: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self.request = request
-        self.id = id
-        self.model = model
-        self.lora = lora
-        self.created = created
-        self.streaming = streaming
-        self.headers = headers
-        self.choices: list[Choice] = []
-        self.max_tokens: int | None = None
-        self.usage_wanted = False
-        self.usage_details = False  # whether the cache is on, so that cached tokens mean something
-        self.kv_transfer: dict[str, Any] | None = None
-        self.media: dict[str, Any] | None = None
-        self.writer: Writer
+        self.spec = spec
+        self.writer = writer
+        self.choices = [Choice(self, index, each) for index, each in enumerate(spec.choices)]
         self.closed = False
-        self.cut_at: int | None = None  # break the connection at this token of the first choice
-        self.done: Callable[[Job], None] | None = None
-        self.pause: Callable[[Callable[[], None]], object] | None = None  # goes on after a while, before the end
+        self._done = done
+        self._pause = pause  # calls back after a while: what comes before the end takes time
         self._stream: Sink | None = None
-        self._open = 0
+        self._open = len(self.choices)
         self._choked = False  # the peer reads more slowly than its tokens come
         self._held: dict[Choice, tuple[int, int]] = {}  # tokens that wait until it has caught up
 
-    def add(self, *, prompt: Prompt, answer: Answer) -> Choice:
-        """Add a choice."""
-        choice = Choice(self, index=len(self.choices), prompt=prompt, answer=answer)
-        self.choices.append(choice)
-        self._open += 1
-        return choice
-
     def emit(self, choice: Choice, first: int, end: int) -> None:
         """Send tokens of a choice that may be its first or its last."""
-        if self.cut_at is not None and choice.index == 0 and end > self.cut_at:
+        if self.spec.cut_at is not None and choice.index == 0 and end > self.spec.cut_at:
             self.cut()
         choice.cursor = end = min(end, choice.last)
-        if self.streaming and not self.closed:
+        if self.spec.streaming and not self.closed:
             self._send(choice, first, end)
         elif end == choice.last:
             self._end(choice)
@@ -207,28 +170,32 @@ class Job:
                 self._held[choice] = self._held.get(choice, (first,))[0], end
                 return
             upto = min(first + BITE, end)
-            begun = b"" if first else writer.begin(choice)
+            begun = b"" if first else self._begin(choice)
             data = begun + writer.tokens(choice, first, upto)
             first = upto
-            if upto == choice.last and self.pause is None:
+            if upto == choice.last and self._pause is None:
                 self._conclude(choice, data)
             else:
                 sink.write(data)
-        if end == choice.last and self.pause is not None:
+        if end == choice.last and self._pause is not None:
             self._end(choice)
-        elif not self._choked and self.cut_at is None:
+        elif not self._choked and self.spec.cut_at is None:
             choice.sink = sink
+
+    def _begin(self, choice: Choice) -> bytes:
+        choice.frame = self.writer.frame(choice)
+        return self.writer.begin(choice)
 
     def _end(self, choice: Choice) -> None:
         """Conclude a choice whose tokens are all there, now or when its image is made."""
-        if self.pause is None:
+        if self._pause is None:
             self._conclude(choice, b"")
         else:
-            self.pause(lambda: self._conclude(choice, b""))
+            self._pause(lambda: self._conclude(choice, b""))
 
     def _open_stream(self) -> Sink:
         if self._stream is None:
-            self._stream = self.request.stream(headers=self.headers)
+            self._stream = self.request.stream(headers=self.spec.headers)
             self._choked = self._stream.choked
             self.request.on_choke = self._choke
         return self._stream
@@ -251,26 +218,24 @@ class Job:
         self._open -= 1
         if self.closed:
             return
-        if self.streaming:
+        if self.spec.streaming:
             data += self.writer.finish(choice)
             if self._open:
                 self._open_stream().write(data)
             else:
-                self._open_stream().end(data + self.writer.close())
+                self._open_stream().end(data + self.writer.close(self.choices))
         elif not self._open:
-            self.request.respond(Response(200, self.writer.whole(), headers=self.headers))
+            self.request.respond(Response(200, self.writer.whole(self.choices), headers=self.spec.headers))
         if not self._open:
             self.closed = True
-            if self.done is not None:
-                self.done(self)
+            self._done(self)
 
     def release(self) -> None:
-        """Let go of everything once all is said: without cycles the memory is free, and warm, for the next request."""
+        """Drop what refers back to this job: without cycles the memory is free, and warm, for the next request."""
         self.request.on_disconnect = self.request.on_choke = None
         for choice in self.choices:
             choice.seq = None
         self.choices = []
-        del self.writer
 
     def close(self) -> None:
         """Send nothing more."""
@@ -285,43 +250,39 @@ class Job:
             return
         self.close()
         if self._stream is None:
-            self.request.respond(refusal.response(self.headers))
+            self.request.respond(refusal.response(self.spec.headers))
         else:
-            self._stream.end(self.writer.failure(refusal))
-        if self.done is not None:
-            self.done(self)
+            self._stream.end(self.writer.failure(refusal, self.choices))
+        self._done(self)
 
-    def refuse_politely(self, reason: str) -> None:
-        """Answer at once with nothing but a reason, without the engine."""
+    def answer_at_once(self) -> None:
+        """Send everything now, without the engine; for answers that have no words."""
         self.closed = True
-        for choice in self.choices:
-            choice.finish_reason = reason
-            choice.answer = Answer((), reason)
-            choice.calls = ()
-        if self.streaming:
+        if self.spec.streaming:
             writer = self.writer
             events = [writer.begin(choice) + writer.finish(choice) for choice in self.choices]
-            self.request.stream(headers=self.headers).end(b"".join(events) + writer.close())
+            self.request.stream(headers=self.spec.headers).end(b"".join(events) + writer.close(self.choices))
         else:
-            self.request.respond(Response(200, self.writer.whole(), headers=self.headers))
+            self.request.respond(Response(200, self.writer.whole(self.choices), headers=self.spec.headers))
 
     def cut(self) -> None:
         """Break the connection in the middle of the answer."""
         self._open_stream().abort()
 
-    def usage(self) -> dict[str, Any]:
-        """Return the token counts: every distinct prompt once, every choice's output."""
-        if len(self.choices) == 1:
-            (only,) = self.choices
-            prompt_tokens, output_tokens, cached = only.prompt.count, len(only.answer.pieces), only.cached_tokens
-        else:
-            prompts = {id(choice.prompt): choice for choice in self.choices}.values()
-            prompt_tokens = sum(choice.prompt.count for choice in prompts)
-            output_tokens = sum(len(choice.answer.pieces) for choice in self.choices)
-            cached = sum(choice.cached_tokens for choice in prompts)
-        return {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": output_tokens,
-            "total_tokens": prompt_tokens + output_tokens,
-            "prompt_tokens_details": {"cached_tokens": cached} if self.usage_details else None,
-        }
+
+def usage(choices: Sequence[Choice], *, details: bool) -> dict[str, Any]:
+    """Return the token counts: every distinct prompt once, every choice's output."""
+    if len(choices) == 1:
+        (only,) = choices
+        prompt_tokens, output_tokens, cached = only.prompt.count, len(only.answer.pieces), only.cached_tokens
+    else:
+        prompts = {id(choice.prompt): choice for choice in choices}.values()
+        prompt_tokens = sum(choice.prompt.count for choice in prompts)
+        output_tokens = sum(len(choice.answer.pieces) for choice in choices)
+        cached = sum(choice.cached_tokens for choice in prompts)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": prompt_tokens + output_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached} if details else None,
+    }

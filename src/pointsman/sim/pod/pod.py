@@ -9,11 +9,9 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha1
 
 from pointsman.core.errors import UserError
-from pointsman.sim.engine.chance import Chance
 from pointsman.sim.engine.engine import ABORTED, DONE, Engine, EngineConfig, Seq, Step, Work
 from pointsman.sim.engine.lanes import LaneEngine
 from pointsman.sim.engine.latency import PacedModel, StepModel, StepsAndTransfers
@@ -118,10 +116,7 @@ class Pod:
         frozen = (self._frozen or self.page()) if settings.freeze_metrics else None
         self.settings, self._fakes, self._frozen = settings, fake, frozen
         self.engine.slowdown = 1.0
-        if isinstance(self.engine, LaneEngine):
-            self.engine.latency = PacedModel(settings.pace())
-        elif isinstance(self.engine, StepEngine) and isinstance(self.engine.latency, StepsAndTransfers):
-            self.engine.latency = replace(self.engine.latency, pace=settings.pace())
+        self.engine.set_pace(settings.pace())
         if fake is not None:
             fake.fill(self.metrics)
 
@@ -159,9 +154,9 @@ class Pod:
     def start(self, job: Job, *, remote: bool, priority: int) -> None:
         """Hand a job's choices to the engine, and write what comes out at once."""
         self.jobs.add(job)
-        job.done = self.jobs.discard
         job.request.on_disconnect = lambda: self.abort(job)
-        if self._misbehave(job):
+        if job.spec.hangs:
+            self.hung.add(job)
             return
         self.metrics.choices.observe(len(job.choices))
         if self._wake is not None or self.settings.slow_start_factor != 1.0:
@@ -170,13 +165,13 @@ class Pod:
         cached = self.settings.enable_kvcache
         for choice in job.choices:
             prompt = choice.prompt
-            root = self.root(job.lora or self.settings.model) if cached else 0
+            root = self.root(job.spec.lora or self.settings.model) if cached else 0
             work = Work(
-                id=f"{job.id}-{choice.index}",
+                id=f"{job.spec.id}-{choice.index}",
                 prompt_tokens=max(prompt.count, 1),
                 output_tokens=choice.last,
                 keys=prompt.keys(start=root, block_size=self.settings.block_size) if cached else (),
-                lora=job.lora,
+                lora=job.spec.lora,
                 priority=priority,
                 remote_tokens=prompt.count if remote else 0,
                 prompt_ids=prompt.ids if cached else (),
@@ -185,19 +180,6 @@ class Pod:
             )
             choice.seq = self.engine.submit(work, now=now)
         self._pump()
-
-    def _misbehave(self, job: Job) -> bool:
-        """Draw the faults of this job; true if it is left hanging."""
-        settings = self.settings
-        if not settings.hang_rate and not settings.abort_rate:
-            return False
-        chance = Chance(settings.seed, job.id, "fault")
-        if chance.happens(settings.hang_rate):
-            self.hung.add(job)
-            return True
-        if chance.happens(settings.abort_rate):
-            job.cut_at = chance.below(job.choices[0].last)
-        return False
 
     def _slowdown(self) -> float:
         """Return how much slower a pod that just started is; the factor fades to 1."""
@@ -270,7 +252,7 @@ class Pod:
     def _account(self, seq: Seq) -> None:
         choice: Choice = seq.work.owner
         job = choice.job
-        self.metrics.finished(seq, reason=choice.finish_reason, max_tokens=job.max_tokens)
+        self.metrics.finished(seq, reason=choice.finish_reason, max_tokens=job.spec.max_tokens)
         if job.closed and job.choices:
             job.release()
 

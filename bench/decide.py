@@ -21,14 +21,14 @@ from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.pool.view import EndpointMetrics
 from pointsman.epp.request.request import Prompt, Request
-from pointsman.epp.schedule.director import Director, Options
+from pointsman.epp.schedule.director import Director, DirectorOptions
 from pointsman.epp.schedule.records import Records
 
 BODY = json.dumps({"model": "m", "prompt": "x" * 900, "max_tokens": 100, "temperature": 0}).encode()
 BLOCKS = 4
 
 
-def make_director(endpoints: int, *, rng: random.Random, options: Options | None = None) -> Director:
+def make_director(endpoints: int, *, rng: random.Random, options: DirectorOptions | None = None) -> Director:
     """Return a director over a pool that looks like one under load."""
     pool = Pool()
     pool.replace([Endpoint(name=f"p{n}", address=f"10.0.{n >> 8}.{n & 255}", port=8000) for n in range(endpoints)])
@@ -77,7 +77,7 @@ def main() -> None:
     for count in options.endpoints:
         costs = []
         for explain in (False, True):
-            director = make_director(count, rng=rng, options=Options(explain=explain))
+            director = make_director(count, rng=rng, options=DirectorOptions(explain=explain))
             decide = one_decision(director, rng=rng, prefixes=options.prefixes)
             costs.append(micros(decide, seconds=options.seconds))
         plain, explained = costs

@@ -24,7 +24,7 @@ from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.pool.view import NEVER_SCRAPED
 from pointsman.epp.sources.dialects import DIALECTS, Reader
-from pointsman.epp.sources.scrape import Metrics, Scraper, Terms
+from pointsman.epp.sources.scrape import MetricsQuestion, Scraper, ScrapeTerms
 
 PAGE_BYTES = 22_800  # the Go simulator's own page, and about that of real vLLM
 
@@ -76,7 +76,9 @@ def _serve(count: int, page: bytes, tell: "multiprocessing.connection.Connection
 async def _measure(ports: list[int], *, seconds: float, interval: float) -> tuple[float, float]:
     """Return the share of a core and the pages per second."""
     tally, pool = Polls(), Pool()
-    scraper = Scraper(Metrics(tally=tally), terms=Terms(interval=interval), tally=tally, clock=time.monotonic)
+    scraper = Scraper(
+        MetricsQuestion(tally=tally), terms=ScrapeTerms(interval=interval), tally=tally, clock=time.monotonic
+    )
     pool.watch(scraper.follow)
     pool.replace([Endpoint(name=str(port), address="127.0.0.1", port=port) for port in ports])
     async with asyncio.TaskGroup() as tasks:

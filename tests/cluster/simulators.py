@@ -22,7 +22,7 @@ from pointsman.kube import Client, Key, Kind, Object, connect
 from pointsman.kube.conditions import is_current
 from pointsman.kube.errors import Forbidden, NotFound
 from pointsman.operator.kinds import MADE, OWNERSHIP
-from pointsman.operator.process import Plan, Process
+from pointsman.operator.process import Process, ProcessPlan
 
 SAMPLES = ROOT / "config" / "samples"
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
@@ -113,7 +113,7 @@ def until_served(plane: ControlPlane, name: str) -> None:
 async def operator(kubeconfig: Path, **plan: Any) -> AsyncIterator[Process]:
     """Run an operator in this process while the block runs."""
     async with connect(kubeconfig) as client, asyncio.TaskGroup() as group:
-        process = Process(client, Plan(**plan), environment={"POD_NAMESPACE": "default"})
+        process = Process(client, ProcessPlan(**plan), environment={"POD_NAMESPACE": "default"})
         task = group.create_task(process.run())
         yield process
         task.cancel()

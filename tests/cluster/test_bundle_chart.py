@@ -15,7 +15,7 @@ from pointsman.bundle.chart import make_chart
 from pointsman.bundle.filters import wanted
 from pointsman.bundle.folder import write_chart
 from pointsman.bundle.model import Bundle
-from pointsman.bundle.objects import Options, render
+from pointsman.bundle.objects import InstallOptions, render
 from pointsman.bundle.reader import read_documents
 
 REAL = ("lws-operator", "cert-manager-operator", "sail-operator")
@@ -79,7 +79,7 @@ def without_values(document: Any) -> Any:
 @pytest.mark.parametrize("name", [*REAL, "hooked"])
 def test_helm_renders_what_extract_prints(name: str, helm: Helm, tmp_path: Path) -> None:
     made = found(name)
-    options = Options(namespace=THERE, certificates=CertManager())
+    options = InstallOptions(namespace=THERE, certificates=CertManager())
     write_chart(make_chart(made, options), made, tmp_path / "chart")
     assert "0 chart(s) failed" in helm("lint", "--strict", str(tmp_path / "chart"))
     text = helm("template", "release", str(tmp_path / "chart"), "--namespace", THERE, "--include-crds")
@@ -97,7 +97,7 @@ def test_helm_renders_what_extract_prints(name: str, helm: Helm, tmp_path: Path)
 
 def test_values_reach_every_account_and_image(helm: Helm, tmp_path: Path) -> None:
     made = hooked()
-    write_chart(make_chart(made, Options(namespace="")), made, tmp_path)
+    write_chart(make_chart(made, InstallOptions(namespace="")), made, tmp_path)
     values = ("--set=imageMirror=mirror.example.com/acme", '--set-json=imagePullSecrets=[{"name": "pull"}]')
     text = helm("template", "release", str(tmp_path), "--namespace", THERE, *values)
     rendered = by_name(read_documents(text.encode(), name="helm"))
@@ -118,7 +118,7 @@ def test_a_chart_with_its_own_certificates_installs_and_keeps_them(
     bare: ControlPlane, helm: Helm, tmp_path: Path, place: str
 ) -> None:
     made = hooked()
-    write_chart(make_chart(made, Options(namespace=""), own_certificates=True), made, tmp_path)
+    write_chart(make_chart(made, InstallOptions(namespace=""), own_certificates=True), made, tmp_path)
     helm("install", "release", str(tmp_path), "--namespace", place, "--create-namespace")
     bare.kubectl("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=30s")
 
@@ -146,7 +146,7 @@ def test_the_charts_of_two_real_operators_install(bare: ControlPlane, helm: Helm
         made = found(name)
         files = make_chart(
             made,
-            Options(namespace="", certificates=CertManager()),
+            InstallOptions(namespace="", certificates=CertManager()),
             keep=lambda objects: wanted(
                 objects, exclude=['.kind | startswith("Console")', '.kind == "ServiceMonitor"']
             ),

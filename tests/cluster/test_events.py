@@ -7,13 +7,13 @@ from typing import Any
 from tests.cluster.widgets import CONFIGMAP, eventually
 
 from pointsman.kube import Client, Key
-from pointsman.kube.events import Ledger, Recorder
+from pointsman.kube.events import EventRecorder, Ledger
 from pointsman.kube.kinds import EVENT
 
 
 async def test_repetitions_raise_one_count(client: Client, namespace: str) -> None:
     about = await client.create(CONFIGMAP, {"metadata": {"name": "x", "namespace": namespace}})
-    recorder = Recorder(client, component="tester", ledger=Ledger(interval=0.2), tick=0.05)
+    recorder = EventRecorder(client, component="tester", ledger=Ledger(interval=0.2), tick=0.05)
 
     def say(times: int) -> None:
         for _ in range(times):

@@ -10,12 +10,12 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.proxy import Call, Road, road_to
 from tests.cluster.widgets import CONFIGMAP, eventually, running
 
-from pointsman.kube import Client, Controller, Key, Ownership, Result, Runtime, Source, Terms, View, connect
+from pointsman.kube import Client, Controller, Key, LeaseTerms, Ownership, Result, Runtime, Source, View, connect
 from pointsman.kube.errors import NotLeader
 from pointsman.kube.kinds import LEASE
 
 # Long enough that a machine which is busy for a while has no other leader for that.
-TERMS = Terms(duration=5.0, renew_deadline=3.5, retry=0.3)
+TERMS = LeaseTerms(duration=5.0, renew_deadline=3.5, retry=0.3)
 
 
 class Replica:

@@ -23,7 +23,7 @@ from tests.cluster.simulators import EVERYTHING, ON, POD, Site, defined, operato
 from tests.cluster.widgets import eventually, quiet
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
-from pointsman.kube import Client, Key, Kind, Object, Terms
+from pointsman.kube import Client, Key, Kind, LeaseTerms, Object
 from pointsman.operator.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -523,7 +523,7 @@ async def test_without_any_right_it_is_not_ready_and_says_which(site: Site, plan
 
 
 async def test_of_two_operators_one_works_and_the_other_takes_over(site: Site, plane: ControlPlane) -> None:
-    terms = Terms(duration=2.0, renew_deadline=1.5, retry=0.2)
+    terms = LeaseTerms(duration=2.0, renew_deadline=1.5, retry=0.2)
     config = plane.kubeconfig("admin")
     async with operator(config, lead=True, terms=terms) as second:
         async with operator(config, lead=True, terms=terms) as first:

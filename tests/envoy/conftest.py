@@ -13,10 +13,10 @@ from tests.envoy.commands import Run
 from tests.envoy.harness import Lab, Wishes
 
 from pointsman.local.envoy import find
-from pointsman.render.envoy.limits import Limits
+from pointsman.render.envoy.limits import GatewayLimits
 
 StartLab = Callable[..., Awaitable[Lab]]
-STRICT = Limits(headers_timeout=2, request_timeout=2, connection_idle_timeout=3, connections=300)
+STRICT = GatewayLimits(headers_timeout=2, request_timeout=2, connection_idle_timeout=3, connections=300)
 
 
 @pytest.fixture(scope="session")

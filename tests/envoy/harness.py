@@ -29,7 +29,7 @@ from pointsman.render.envoy.bootstrap import bootstrap
 from pointsman.render.envoy.clusters import endpoints
 from pointsman.render.envoy.filters import EXT_PROC
 from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway, ServicePool
-from pointsman.render.envoy.limits import Limits
+from pointsman.render.envoy.limits import GatewayLimits
 from pointsman.render.envoy.paths import INFERENCE
 
 MODEL = "test/model"
@@ -118,7 +118,7 @@ class Wishes:
     picker: tuple[str, ...] = ()
     ext_proc: Mapping[str, Any] = field(default_factory=dict)
     """What is different in the filter that asks the picker."""
-    limits: Limits = field(default_factory=Limits)
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
     paths: tuple[str, ...] = INFERENCE
 
 

@@ -13,7 +13,7 @@ from tests.envoy.harness import MODEL, Lab
 from tests.envoy.load import completion
 
 from pointsman.local.http import get
-from pointsman.wire.frames import END_HEADERS, PREFACE, Code, Kind, frame, reset, settings
+from pointsman.wire.frames import END_HEADERS, PREFACE, Code, FrameKind, frame, reset, settings
 
 ABORTS = 6000
 SLOW = 10
@@ -25,7 +25,7 @@ PER_CONNECTION = 200  # Envoy hangs up on a client that has given up on 500 requ
 def begin(stream: int, *, block: bytes) -> bytes:
     """Return most of a request, as HTTP/2."""
     body = json.dumps(completion(tokens=20)).encode()
-    return frame(Kind.HEADERS, END_HEADERS, stream, block) + frame(Kind.DATA, 0, stream, body)
+    return frame(FrameKind.HEADERS, END_HEADERS, stream, block) + frame(FrameKind.DATA, 0, stream, body)
 
 
 async def hang_up(lab: Lab, *, times: int) -> None:

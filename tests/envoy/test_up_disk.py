@@ -21,7 +21,7 @@ from pointsman.local import control
 from pointsman.local.http import get
 from pointsman.local.observe import address
 from pointsman.local.processes import die_with_parent
-from pointsman.local.state import Folder, Stack
+from pointsman.local.state import Folder, StackState
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ async def test_a_full_disk_costs_no_request_and_no_truth(small_disk: SmallDisk) 
         return not alive(victim["pid"])
 
     async def mended() -> bool:
-        known = msgspec.json.decode(record.read_bytes(), type=Stack)
+        known = msgspec.json.decode(record.read_bytes(), type=StackState)
         return not known.problems and known.replicas[0].pid != victim["pid"]
 
     async with load(before["gateway"], clients=2) as tally:
@@ -167,7 +167,7 @@ async def test_garbage_in_the_state_folder_ends_nothing(run: Run, tmp_path: Path
     picker_file = next((folder.path / "endpoints").glob("*.yaml"))
     files = (folder.stack_file, folder.wanted_file, folder.envoy_endpoints_file, picker_file)
 
-    def told() -> Stack | None:
+    def told() -> StackState | None:
         found = control.find(folder)
         return found.stack if found is not None else None
 

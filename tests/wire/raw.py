@@ -10,7 +10,7 @@ from functools import cache
 
 from hpack import Encoder
 
-from pointsman.wire.frames import END_HEADERS, PREFACE, Kind, Setting, frame, settings, window_update
+from pointsman.wire.frames import END_HEADERS, PREFACE, FrameKind, Setting, frame, settings, window_update
 from pointsman.wire.protobuf import encode_field
 
 PROCESS = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
@@ -34,7 +34,7 @@ def block(path: str = PROCESS) -> bytes:
 
 
 def headers(stream: int, *, path: str = PROCESS) -> bytes:
-    return frame(Kind.HEADERS, END_HEADERS, stream, block(path))
+    return frame(FrameKind.HEADERS, END_HEADERS, stream, block(path))
 
 
 def message(content: bytes) -> bytes:
@@ -45,7 +45,7 @@ def message(content: bytes) -> bytes:
 def data(stream: int, content: bytes) -> bytes:
     """Return a gRPC message as DATA frames."""
     raw = message(content)
-    return b"".join(frame(Kind.DATA, 0, stream, raw[at : at + 16_384]) for at in range(0, len(raw), 16_384))
+    return b"".join(frame(FrameKind.DATA, 0, stream, raw[at : at + 16_384]) for at in range(0, len(raw), 16_384))
 
 
 def request_headers(path: bytes = b"/v1/completions") -> bytes:
@@ -94,7 +94,7 @@ async def aside(attack: Callable[[], None]) -> None:
 async def newcomer(port: int, *, tls: ssl.SSLContext | None = None) -> None:
     """Connect, check the health, and leave."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-    writer.write(PREFACE + settings({}) + headers(1, path=CHECK) + frame(Kind.DATA, 1, 1, b"\0\0\0\0\0"))
+    writer.write(PREFACE + settings({}) + headers(1, path=CHECK) + frame(FrameKind.DATA, 1, 1, b"\0\0\0\0\0"))
     seen = b""
     while b"grpc-status" not in seen:
         part = await reader.read(65_536)

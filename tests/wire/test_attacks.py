@@ -15,7 +15,7 @@ from tests.wire.picker import RunningPicker, running_picker
 from tests.wire.raw import WIDE, Attacker, aside, data, headers, newcomer, request_body, request_headers
 from tests.wire.test_grpcio import headers as ext_proc_headers
 
-from pointsman.wire.frames import PAIR, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
+from pointsman.wire.frames import PAIR, PREFACE, Code, FrameKind, Setting, frame, reset, settings, window_update
 from pointsman.wire.protobuf import encode_field
 
 HELD = 48  # MiB
@@ -75,7 +75,7 @@ REPEATED = b"".join(headers(n) + data(n, b"\x12\n\n\x08\n\x06\n\x01a\x1a\x011" *
 BLOCKED = b"".join(headers(n) + data(n, request_headers(b"/x")) for n in ODD)
 SIZES = b"".join(PAIR.pack(Setting.INITIAL_WINDOW_SIZE, n % 2) for n in range(2700))
 RESETS = b"".join(headers(n) + reset(n, Code.CANCEL) for n in range(1, 20_001, 2))
-PINGS = frame(Kind.PING, 0, 0, b"flooding") * 60_000
+PINGS = frame(FrameKind.PING, 0, 0, b"flooding") * 60_000
 
 
 def flood(port: int, *pieces: bytes, hello: bytes = PREFACE + settings({})) -> None:
@@ -109,7 +109,7 @@ def pings(port: int) -> None:
 ATTACKS: dict[str, Callable[[int], None]] = {
     "a field repeated": lambda port: flood(port, REPEATED),
     "SETTINGS over blocked streams": lambda port: flood(
-        port, BLOCKED, *[frame(Kind.SETTINGS, 0, 0, SIZES)] * 10, hello=NO_WINDOW
+        port, BLOCKED, *[frame(FrameKind.SETTINGS, 0, 0, SIZES)] * 10, hello=NO_WINDOW
     ),
     "WINDOW_UPDATE over blocked streams": lambda port: flood(
         port, BLOCKED, window_update(0, 1) * 15_000, hello=NO_WINDOW

@@ -19,7 +19,7 @@ from pointsman.core.budget import Budget
 from pointsman.core.tls import load_self_signed, server_context
 from pointsman.epp.extproc.health import Health
 from pointsman.wire.connection import STREAM_BYTES
-from pointsman.wire.frames import END_HEADERS, PREFACE, Code, Kind, Setting, frame, reset, settings, window_update
+from pointsman.wire.frames import END_HEADERS, PREFACE, Code, FrameKind, Setting, frame, reset, settings, window_update
 from pointsman.wire.grpc import Router
 from pointsman.wire.limits import Limits, Rate
 from pointsman.wire.listener import Listener
@@ -63,7 +63,7 @@ class Socket:
     def check(self) -> bytes:
         """Return a whole health check as bytes."""
         self.stream += 2
-        head = frame(Kind.HEADERS, END_HEADERS, self.stream, self.encoder.encode(CHECK))
+        head = frame(FrameKind.HEADERS, END_HEADERS, self.stream, self.encoder.encode(CHECK))
         return head + data_frame(self.stream, b"\0\0\0\0\0", end=True)
 
     async def rest(self) -> bytes:
@@ -110,7 +110,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def last_code(data: bytes) -> Code:
-    return [f for f in split(data) if f.kind == Kind.GOAWAY][-1].code
+    return [f for f in split(data) if f.kind == FrameKind.GOAWAY][-1].code
 
 
 async def test_rapid_resets_take_turns_with_everybody_else(server: Server) -> None:
@@ -119,7 +119,7 @@ async def test_rapid_resets_take_turns_with_everybody_else(server: Server) -> No
     assert await good.healthy()
     block = Encoder().encode(CHECK)
     streams = range(1, 20_001, 2)
-    flood = b"".join(frame(Kind.HEADERS, END_HEADERS, n, block) + reset(n, Code.CANCEL) for n in streams)
+    flood = b"".join(frame(FrameKind.HEADERS, END_HEADERS, n, block) + reset(n, Code.CANCEL) for n in streams)
     bad.stream = 20_001
     bad.writer.write(flood + bad.check())
     answered: list[str] = []
@@ -135,7 +135,7 @@ async def test_rapid_resets_take_turns_with_everybody_else(server: Server) -> No
 
 async def test_ping_flood(server: Server) -> None:
     good, bad = await server.connect(), await server.connect()
-    bad.writer.write(frame(Kind.PING, 0, 0, b"flooding") * 1000)
+    bad.writer.write(frame(FrameKind.PING, 0, 0, b"flooding") * 1000)
     assert last_code(await bad.rest()) == Code.ENHANCE_YOUR_CALM
     assert await good.healthy()
 

@@ -11,20 +11,20 @@ All but `read_bundle` is pure. What is refused is a `Refused` with findings that
 from pointsman.bundle.certificates import Certificates, CertManager, OwnCertificates, ServiceCa
 from pointsman.bundle.config import DeploymentConfig, read_config
 from pointsman.bundle.load import load_bundle
-from pointsman.bundle.model import Bundle, Finding, Refused
-from pointsman.bundle.objects import Options, install_order, render
+from pointsman.bundle.model import Bundle, BundleFinding, Refused
+from pointsman.bundle.objects import InstallOptions, install_order, render
 from pointsman.bundle.sources import FromCatalog, Registries, read_bundle
 from pointsman.bundle.validate import findings
 from pointsman.bundle.writer import write_documents
 
 __all__ = [
     "Bundle",
+    "BundleFinding",
     "CertManager",
     "Certificates",
     "DeploymentConfig",
-    "Finding",
     "FromCatalog",
-    "Options",
+    "InstallOptions",
     "OwnCertificates",
     "Refused",
     "Registries",

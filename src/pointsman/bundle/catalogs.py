@@ -29,7 +29,7 @@ class Package(msgspec.Struct, frozen=True, rename="camel"):
     default_channel: str = ""
 
 
-class Entry(msgspec.Struct, frozen=True, rename="camel"):
+class ChannelEntry(msgspec.Struct, frozen=True, rename="camel"):
     """A bundle's place in a channel."""
 
     name: str
@@ -43,7 +43,7 @@ class Channel(msgspec.Struct, frozen=True):
 
     name: str
     package: str
-    entries: list[Entry] = []
+    entries: list[ChannelEntry] = []
 
 
 class Property(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ def select(catalog: Catalog, *, channel: str = "", version: str = "", installed:
     return catalog.bundles[entry.name]
 
 
-def head(entries: Sequence[Entry], *, catalog: Catalog, where: str) -> Entry:
+def head(entries: Sequence[ChannelEntry], *, catalog: Catalog, where: str) -> ChannelEntry:
     """Return the entry that nothing replaces or skips."""
     passed = {each.replaces for each in entries} | {name for each in entries for name in each.skips}
     heads = [each for each in entries if each.name not in passed]
@@ -148,7 +148,7 @@ def _channel(catalog: Catalog, channel: str) -> Channel:
     return catalog.channels[wanted]
 
 
-def _entry(catalog: Catalog, graph: Channel, version: str, *, where: str) -> Entry:
+def _entry(catalog: Catalog, graph: Channel, version: str, *, where: str) -> ChannelEntry:
     plain = version.removeprefix("v")
     for each in graph.entries:
         if version == each.name or plain == _version(each, catalog):
@@ -157,16 +157,16 @@ def _entry(catalog: Catalog, graph: Channel, version: str, *, where: str) -> Ent
     raise UserError(f"{where}: has no version {version}: there is {known or 'none'}")
 
 
-def _version(entry: Entry, catalog: Catalog) -> str:
+def _version(entry: ChannelEntry, catalog: Catalog) -> str:
     bundle = catalog.bundles.get(entry.name)
     return bundle.version if bundle else ""
 
 
-def _upgrades(entry: Entry, installed: Entry, catalog: Catalog) -> bool:
+def _upgrades(entry: ChannelEntry, installed: ChannelEntry, catalog: Catalog) -> bool:
     return entry.replaces == installed.name or installed.name in entry.skips or _skips(entry, installed, catalog)
 
 
-def _skips(entry: Entry, other: Entry, catalog: Catalog) -> bool:
+def _skips(entry: ChannelEntry, other: ChannelEntry, catalog: Catalog) -> bool:
     """Say whether an entry's range takes in another; it never takes in itself."""
     version = _version(other, catalog)
     return bool(entry.skip_range and version and entry is not other) and in_range(

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pointsman.bundle.certificates import CertManager, Issued, OwnCertificates, Serving
 from pointsman.bundle.model import Bundle, Object, identity
-from pointsman.bundle.objects import Options, install_order, render
+from pointsman.bundle.objects import InstallOptions, install_order, render
 from pointsman.bundle.templating import NAMESPACE, Scheme, homes_of, images_of, templated
 from pointsman.bundle.versions import parse_version
 from pointsman.bundle.writer import Action, Template, write_document
@@ -27,7 +27,7 @@ LIST = ".bundle.json"
 
 def make_chart(
     bundle: Bundle,
-    options: Options,
+    options: InstallOptions,
     *,
     name: str = "",
     own_certificates: bool = False,
@@ -164,7 +164,7 @@ def _helpers(chart: str, *, own_certificates: bool) -> str:
     return image + _CERTIFICATE.replace("CHART", chart) if own_certificates else image
 
 
-def _notes(bundle: Bundle, options: Options, scheme: Scheme) -> str:
+def _notes(bundle: Bundle, options: InstallOptions, scheme: Scheme) -> str:
     lines = []
     owned = {each.name for each in bundle.csv.spec.customresourcedefinitions.owned}
     if owned:

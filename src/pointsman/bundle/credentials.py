@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pointsman.bundle.references import Reference
+from pointsman.bundle.references import ImageReference
 from pointsman.core.errors import UserError
 
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -69,7 +69,9 @@ def auth_files(environment: Mapping[str, str]) -> Iterator[Path]:
     yield Path(environment.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
 
 
-def find_credentials(reference: Reference, *, environment: Mapping[str, str], ask: Ask | None = None) -> Credentials:
+def find_credentials(
+    reference: ImageReference, *, environment: Mapping[str, str], ask: Ask | None = None
+) -> Credentials:
     """Return what the first file knows about this image; nobody when none does.
 
     Raises UserError for a file that cannot be read and for a helper that fails.
@@ -105,7 +107,7 @@ def ask_helper(helper: str, server: str) -> bytes | None:
     raise UserError(f"credential helper docker-credential-{helper} failed with exit code {run.returncode}")
 
 
-def _from_file(path: Path, reference: Reference, *, ask: Ask) -> Credentials | None:
+def _from_file(path: Path, reference: ImageReference, *, ask: Ask) -> Credentials | None:
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_AuthFile)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -119,7 +121,7 @@ def _from_file(path: Path, reference: Reference, *, ask: Ask) -> Credentials | N
     return _from_helper(file.creds_store, server, path=path, ask=ask) if file.creds_store else None
 
 
-def _keys(reference: Reference) -> Iterator[str]:
+def _keys(reference: ImageReference) -> Iterator[str]:
     """Yield the names under which an image may stand in a file, longest path first."""
     parts = reference.repository.split("/")
     for length in range(len(parts), 0, -1):

@@ -18,7 +18,7 @@ from typing import IO, Protocol, TypeVar, cast
 import msgspec
 
 from pointsman.bundle.layers import Layer, unpack
-from pointsman.bundle.limits import Limits
+from pointsman.bundle.limits import ImageLimits
 from pointsman.core.errors import UserError
 
 MAX_MANIFEST = 4 * 1024 * 1024
@@ -83,7 +83,7 @@ class Blobs(Protocol):
         """
 
 
-def read_image(blobs: Blobs, manifest: bytes, *, wanted: tuple[str, ...], limits: Limits) -> dict[str, bytes]:
+def read_image(blobs: Blobs, manifest: bytes, *, wanted: tuple[str, ...], limits: ImageLimits) -> dict[str, bytes]:
     """Return the wanted files of the image with this manifest, or of the one that an index offers."""
     found = decoded(manifest, Manifest, name=blobs.name)
     if found.manifests is not None:
@@ -185,7 +185,7 @@ class LocalImage:
         """Return a blob by its digest; manifests are among them."""
         return self._open("blobs/" + digest.replace(":", "/"), limit=limit)
 
-    def read(self, *, tag: str, wanted: tuple[str, ...], limits: Limits) -> dict[str, bytes]:
+    def read(self, *, tag: str, wanted: tuple[str, ...], limits: ImageLimits) -> dict[str, bytes]:
         """Return the wanted files."""
         saved = self.files.open("manifest.json")
         if saved is not None:
@@ -194,7 +194,7 @@ class LocalImage:
         chosen = choose(index.manifests or [], name=self.name, tag=tag)
         return read_image(self, checked(self, chosen, limit=MAX_MANIFEST).read(), wanted=wanted, limits=limits)
 
-    def _read_saved(self, text: bytes, *, tag: str, wanted: tuple[str, ...], limits: Limits) -> dict[str, bytes]:
+    def _read_saved(self, text: bytes, *, tag: str, wanted: tuple[str, ...], limits: ImageLimits) -> dict[str, bytes]:
         images = decoded(text, list[SavedImage], name=f"{self.name}: manifest.json")
         fitting = [each for each in images if not tag or tag in (each.repo_tags or [])]
         if len(fitting) != 1:
@@ -209,7 +209,7 @@ class LocalImage:
         pairs = zip(image.layers, config.rootfs.diff_ids, strict=True)
         return unpack((self._layer(path, diff, limits=limits) for path, diff in pairs), wanted=wanted, limits=limits)
 
-    def _layer(self, path: str, diff_id: str, *, limits: Limits) -> Layer:
+    def _layer(self, path: str, diff_id: str, *, limits: ImageLimits) -> Layer:
         stream = self._open(path, limit=limits.unpacked)
         # `docker save` does not compress layers, and `diff_id` is the digest of what is not compressed.
         if stream.read(2) != b"\x1f\x8b":

@@ -51,14 +51,14 @@ class Extractor(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class KrmRequest:
     """What came in: the items that are handed on, and what is asked for."""
 
     items: tuple[Object, ...]
     extractor: Extractor
 
 
-def read_request(document: Any) -> Request:
+def read_request(document: Any) -> KrmRequest:
     """Return a ResourceList as a request; raises UserError with the path of what is wrong."""
     if not isinstance(document, dict) or document.get("kind") != "ResourceList":
         raise UserError("stdin: must be one ResourceList (config.kubernetes.io/v1)")
@@ -69,7 +69,7 @@ def read_request(document: Any) -> Request:
     if not isinstance(items, list):
         raise UserError("stdin: items must be a list")
     try:
-        return Request(tuple(items), msgspec.convert(config.get("spec") or {}, Extractor))
+        return KrmRequest(tuple(items), msgspec.convert(config.get("spec") or {}, Extractor))
     except msgspec.ValidationError as error:
         raise UserError(f"stdin: functionConfig.spec: {error}") from None
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, cast
 
-from pointsman.bundle.limits import Limits
+from pointsman.bundle.limits import ImageLimits
 from pointsman.core.errors import UserError
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -28,7 +28,7 @@ class Layer:
     stream: IO[bytes]
 
 
-def unpack(layers: Iterable[Layer], *, wanted: tuple[str, ...], limits: Limits) -> dict[str, bytes]:
+def unpack(layers: Iterable[Layer], *, wanted: tuple[str, ...], limits: ImageLimits) -> dict[str, bytes]:
     """Return the files under the wanted folders, as the topmost layer that has them says.
 
     Raises UserError, naming layer and entry, for an archive that is broken, too large or hostile.
@@ -47,7 +47,7 @@ def unpack(layers: Iterable[Layer], *, wanted: tuple[str, ...], limits: Limits) 
     return files
 
 
-def _read_layer(layer: Layer, *, wanted: tuple[str, ...], limits: Limits) -> tuple[list[str], dict[str, bytes]]:
+def _read_layer(layer: Layer, *, wanted: tuple[str, ...], limits: ImageLimits) -> tuple[list[str], dict[str, bytes]]:
     """Return what a layer hides and what it has; whatever the reader of archives stumbles over is one sentence."""
     hidden: list[str] = []
     files: dict[str, bytes] = {}
@@ -73,7 +73,7 @@ def _read_layer(layer: Layer, *, wanted: tuple[str, ...], limits: Limits) -> tup
     return hidden, files
 
 
-def _members(layer: Layer, *, limits: Limits) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+def _members(layer: Layer, *, limits: ImageLimits) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     stream = _Bounded(_decompressed(layer), limit=limits.unpacked)
     with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as archive:
         for count, member in enumerate(archive):
@@ -92,7 +92,7 @@ def _checked_path(member: tarfile.TarInfo, *, layer: Layer) -> str:
     return name.rstrip("/")
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, *, layer: Layer, limits: Limits) -> bytes:
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, *, layer: Layer, limits: ImageLimits) -> bytes:
     if member.issym() or member.islnk():
         raise UserError(f"{layer.name}: {member.name}: is a link to {member.linkname}: a bundle holds files only")
     if not member.isreg() or member.issparse():

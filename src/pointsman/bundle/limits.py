@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ImageLimits:
     """How much an image may hold: bytes after decompression, entries, bytes of one file and of all that we keep."""
 
     unpacked: int = 128 * 1024 * 1024
@@ -13,5 +13,5 @@ class Limits:
     kept: int = 128 * 1024 * 1024
 
 
-BUNDLE_LIMITS = Limits()
-CATALOG_LIMITS = Limits(2 * 1024**3, 500_000, 256 * 1024 * 1024, 1024**3)
+BUNDLE_LIMITS = ImageLimits()
+CATALOG_LIMITS = ImageLimits(2 * 1024**3, 500_000, 256 * 1024 * 1024, 1024**3)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pointsman.bundle.model import Bundle, Csv, Finding, Object, Refused
+from pointsman.bundle.model import Bundle, BundleFinding, Csv, Object, Refused
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.shapes import misshapen, misshapen_object
 from pointsman.core.errors import UserError
@@ -33,7 +33,7 @@ def load_bundle(files: Files, *, name: str) -> Bundle:
     csvs: list[tuple[str, Object]] = []
     crds: list[Object] = []
     others: list[Object] = []
-    odd: list[Finding] = []
+    odd: list[BundleFinding] = []
     for path, document in _objects(manifests, name=name):
         kind = document.get("kind")
         if kind == "ClusterServiceVersion":
@@ -155,7 +155,7 @@ def _read(files: Files, path: str, *, name: str) -> list[Any]:
 
 
 def _refused(rule: str, message: str, *, name: str) -> Refused:
-    return Refused([Finding(rule, message)], name=name)
+    return Refused([BundleFinding(rule, message)], name=name)
 
 
 def _without_nulls(value: Any) -> Any:

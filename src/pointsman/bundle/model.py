@@ -22,7 +22,7 @@ VALIDATING, MUTATING, CONVERSION = "ValidatingAdmissionWebhook", "MutatingAdmiss
 class Refused(UserError):
     """A bundle that breaks rules; each finding names its rule."""
 
-    def __init__(self, findings: Sequence["Finding"], *, name: str) -> None:
+    def __init__(self, findings: Sequence["BundleFinding"], *, name: str) -> None:
         self.findings = tuple(findings)
         if len(findings) == 1:
             text = f"{name}: {findings[0]}"
@@ -32,7 +32,7 @@ class Refused(UserError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class BundleFinding:
     """One broken rule."""
 
     rule: str

@@ -6,7 +6,7 @@ can do neither needs to be told.
 
 from collections.abc import Sequence
 
-from pointsman.bundle.model import Bundle, Finding, Refused
+from pointsman.bundle.model import Bundle, BundleFinding, Refused
 
 ALL = ("",)
 
@@ -28,7 +28,7 @@ def targets_for(bundle: Bundle, *, namespace: str, asked: Sequence[str] | None) 
         if targets
         else f"{missing} must be named with --watch-namespace: its install modes are {has}"
     )
-    raise Refused([Finding("install-modes", message)], name=bundle.name)
+    raise Refused([BundleFinding("install-modes", message)], name=bundle.name)
 
 
 def _default(modes: frozenset[str], *, namespace: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ _RANKS = {kind: rank for rank, kind in enumerate(_INSTALL_ORDER)} | {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InstallOptions:
     """Where and how a bundle is installed; no targets means what the bundle itself prefers."""
 
     namespace: str
@@ -37,7 +37,7 @@ class Options:
     config: DeploymentConfig | None = None
 
 
-def render(bundle: Bundle, options: Options) -> tuple[Object, ...]:
+def render(bundle: Bundle, options: InstallOptions) -> tuple[Object, ...]:
     """Return the objects that install the bundle.
 
     Raises Refused with the rules that it breaks, or UserError for namespaces that it cannot watch.
@@ -57,7 +57,7 @@ def namespace_object(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def _objects(bundle: Bundle, options: Options, *, targets: tuple[str, ...]) -> Iterator[Object]:
+def _objects(bundle: Bundle, options: InstallOptions, *, targets: tuple[str, ...]) -> Iterator[Object]:
     csv, namespace, certificates = bundle.csv, options.namespace, options.certificates
     yield from rbac.accounts(csv, namespace=namespace)
     yield from rbac.roles(csv, namespace=namespace, targets=targets)

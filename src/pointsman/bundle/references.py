@@ -13,7 +13,7 @@ _HUB = "docker.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ImageReference:
     """An image in a registry."""
 
     registry: str
@@ -31,7 +31,7 @@ class Reference:
         return self.digest or self.tag or "latest"
 
 
-def parse_reference(text: str) -> Reference:
+def parse_reference(text: str) -> ImageReference:
     """Return an image's name in its parts; raises UserError naming the part that is wrong."""
     name, at, digest = text.removeprefix("docker://").partition("@")
     if at and not _DIGEST.fullmatch(digest):
@@ -48,4 +48,4 @@ def parse_reference(text: str) -> Reference:
         raise UserError(f"{text}: is no folder or file here, and {repository!r} is no repository's name either")
     if tag and not _TAG.fullmatch(tag):
         raise UserError(f"{text}: {tag!r} is no tag")
-    return Reference(registry, repository, tag, digest)
+    return ImageReference(registry, repository, tag, digest)

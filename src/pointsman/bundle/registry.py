@@ -22,8 +22,8 @@ import msgspec
 
 from pointsman.bundle.credentials import NOBODY, Credentials
 from pointsman.bundle.images import MAX_MANIFEST, read_image
-from pointsman.bundle.limits import Limits
-from pointsman.bundle.references import Reference
+from pointsman.bundle.limits import ImageLimits
+from pointsman.bundle.references import ImageReference
 from pointsman.core.errors import Unavailable, UserError
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution.manifest"
@@ -51,7 +51,7 @@ class Access:
 
 
 @contextmanager
-def pulling(reference: Reference, access: Access) -> Iterator["Pull"]:
+def pulling(reference: ImageReference, access: Access) -> Iterator["Pull"]:
     """Open the connection to an image's registry."""
     host = _HOSTS.get(reference.registry, reference.registry)
     with httpx2.Client(verify=_trust(reference, access), timeout=_SECONDS, follow_redirects=False) as client:
@@ -61,7 +61,7 @@ def pulling(reference: Reference, access: Access) -> Iterator["Pull"]:
 class Pull:
     """One image of one registry, and the authorization that it takes."""
 
-    def __init__(self, reference: Reference, access: Access, client: httpx2.Client, *, base: str) -> None:
+    def __init__(self, reference: ImageReference, access: Access, client: httpx2.Client, *, base: str) -> None:
         self.name = str(reference)
         self._reference = reference
         self._access = access
@@ -69,7 +69,7 @@ class Pull:
         self._base = base
         self._authorization = ""
 
-    def read(self, *, wanted: tuple[str, ...], limits: Limits) -> dict[str, bytes]:
+    def read(self, *, wanted: tuple[str, ...], limits: ImageLimits) -> dict[str, bytes]:
         """Return the wanted files of the image."""
         return read_image(self, self.manifest(), wanted=wanted, limits=limits)
 
@@ -189,7 +189,7 @@ class Pull:
         return Unavailable(f"{self.name}: the registry cannot be reached: {error or type(error).__name__}")
 
 
-def _trust(reference: Reference, access: Access) -> ssl.SSLContext:
+def _trust(reference: ImageReference, access: Access) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if access.insecure:
         context.check_hostname = False

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pointsman.bundle.model import Csv, Finding, Object
+from pointsman.bundle.model import BundleFinding, Csv, Object
 
 
 class _Shape(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,7 +98,7 @@ _KINDS: dict[str, type[_Any]] = {
 }
 
 
-def misshapen(csv: Csv) -> Iterator[Finding]:
+def misshapen(csv: Csv) -> Iterator[BundleFinding]:
     """Yield what has another shape in a ClusterServiceVersion, with its path."""
     for at, deployment in enumerate(csv.deployments):
         yield from _tried(deployment.spec, _Deployment, where=f"spec.install.spec.deployments[{at}].spec")
@@ -107,13 +107,13 @@ def misshapen(csv: Csv) -> Iterator[Finding]:
             yield from _tried(rule, _Rule, where=f"spec.webhookdefinitions[{at}].rules[{position}]")
 
 
-def misshapen_object(document: Object, *, path: str) -> Iterator[Finding]:
+def misshapen_object(document: Object, *, path: str) -> Iterator[BundleFinding]:
     """Yield what has another shape in an object of a bundle."""
     yield from _tried(document, _KINDS.get(document["kind"], _Any), where=path)
 
 
-def _tried(value: Object, shape: type[_Shape], *, where: str) -> Iterator[Finding]:
+def _tried(value: Object, shape: type[_Shape], *, where: str) -> Iterator[BundleFinding]:
     try:
         msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
-        yield Finding("shape", f"{where}: {error}")
+        yield BundleFinding("shape", f"{where}: {error}")

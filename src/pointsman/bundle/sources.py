@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pointsman.bundle.limits import BUNDLE_LIMITS, CATALOG_LIMITS, Limits
+from pointsman.bundle.limits import BUNDLE_LIMITS, CATALOG_LIMITS, ImageLimits
 from pointsman.bundle.load import load_bundle
 from pointsman.bundle.model import Bundle
 from pointsman.core.errors import UserError
@@ -77,7 +77,7 @@ def _bundle_files(source: str, *, registries: Registries) -> dict[str, bytes]:
     return _files(source, wanted=_BUNDLE_FOLDERS, limits=BUNDLE_LIMITS, registries=registries)
 
 
-def _files(source: str, *, wanted: tuple[str, ...], limits: Limits, registries: Registries) -> dict[str, bytes]:
+def _files(source: str, *, wanted: tuple[str, ...], limits: ImageLimits, registries: Registries) -> dict[str, bytes]:
     prefix = next((each for each in _LOCAL if source.startswith(each)), "")
     path, tag = _split_tag(source.removeprefix(prefix))
     if not prefix and not path.exists():
@@ -106,7 +106,7 @@ def _split_tag(text: str) -> tuple[Path, str]:
     return Path(text), ""
 
 
-def _from_folder(root: Path, *, wanted: tuple[str, ...], limits: Limits) -> dict[str, bytes]:
+def _from_folder(root: Path, *, wanted: tuple[str, ...], limits: ImageLimits) -> dict[str, bytes]:
     """Return the files of the wanted folders; without those, of the folder itself (and below it, for a catalog)."""
     folders = [root / each for each in wanted if (root / each).is_dir()]
     whole = root.rglob("*") if wanted == _CATALOG_FOLDERS else root.glob("*")
@@ -127,7 +127,9 @@ def _from_folder(root: Path, *, wanted: tuple[str, ...], limits: Limits) -> dict
     return files
 
 
-def _from_registry(source: str, *, wanted: tuple[str, ...], limits: Limits, registries: Registries) -> dict[str, bytes]:
+def _from_registry(
+    source: str, *, wanted: tuple[str, ...], limits: ImageLimits, registries: Registries
+) -> dict[str, bytes]:
     from pointsman.bundle.references import parse_reference
     from pointsman.bundle.registry import pulling
 

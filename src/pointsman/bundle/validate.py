@@ -10,7 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from pointsman.bundle.model import CONVERSION, MUTATING, VALIDATING, Bundle, Finding, Object, Refused, Webhook, name_of
+from pointsman.bundle.model import (
+    CONVERSION,
+    MUTATING,
+    VALIDATING,
+    Bundle,
+    BundleFinding,
+    Object,
+    Refused,
+    Webhook,
+    name_of,
+)
 
 NAMESPACED = frozenset(
     {"Service", "ServiceAccount", "Role", "RoleBinding", "PrometheusRule", "ServiceMonitor", "PodMonitor", "Secret"}
@@ -37,9 +47,9 @@ def check(bundle: Bundle) -> None:
         raise Refused(found, name=bundle.name)
 
 
-def findings(bundle: Bundle) -> list[Finding]:
+def findings(bundle: Bundle) -> list[BundleFinding]:
     """Return the rules that the bundle breaks."""
-    return [Finding(name, message) for name, rule in RULES.items() for message in rule(bundle)]
+    return [BundleFinding(name, message) for name, rule in RULES.items() for message in rule(bundle)]
 
 
 def _deployment_unique(bundle: Bundle) -> Iterator[str]:

@@ -12,8 +12,8 @@ from pointsman.bundle.model import (
     MUTATING,
     VALIDATING,
     Bundle,
+    BundleFinding,
     Csv,
-    Finding,
     Object,
     Refused,
     Webhook,
@@ -114,7 +114,7 @@ def _converted(crd: Object, webhook: Webhook, *, namespace: str, bundle: Bundle)
         message = (
             f"definition {name_of(crd)} has a conversion webhook and spec.preserveUnknownFields: set that to false"
         )
-        raise Refused([Finding("conversion-preserves-unknown-fields", message)], name=bundle.name)
+        raise Refused([BundleFinding("conversion-preserves-unknown-fields", message)], name=bundle.name)
     path = "/" if webhook.webhook_path is None else webhook.webhook_path
     conversion = {
         "strategy": "Webhook",

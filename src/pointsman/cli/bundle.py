@@ -21,7 +21,7 @@ from cyclopts.config import Env
 from pointsman.bundle.certificates import Certificates, CertManager, OwnCertificates, ServiceCa
 from pointsman.bundle.config import DeploymentConfig, read_config
 from pointsman.bundle.model import Bundle, Object
-from pointsman.bundle.objects import Options, install_order, namespace_object, render
+from pointsman.bundle.objects import InstallOptions, install_order, namespace_object, render
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.sources import FromCatalog, Registries, read_bundle
 from pointsman.bundle.writer import write_documents
@@ -126,9 +126,9 @@ class Into:
     config: Path | None = None
     "File with changes to the operator's Pods, as in a Subscription's spec.config."
 
-    def options(self, namespace: str) -> Options:
+    def options(self, namespace: str) -> InstallOptions:
         """Return what the renderer takes."""
-        return Options(namespace, self.watch_namespace, self._certificates(), self._config())
+        return InstallOptions(namespace, self.watch_namespace, self._certificates(), self._config())
 
     @property
     def own_certificates(self) -> bool:
@@ -170,7 +170,7 @@ class Filters:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Wanted:
+class BundleFlags:
     """What is wanted of a bundle: the flags of every command that renders one."""
 
     namespace: Annotated[str, Parameter(name=["--namespace", "-n"])] = ""
@@ -197,7 +197,7 @@ def extract(
     source: str,
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    wanted: Wanted | None = None,
+    wanted: BundleFlags | None = None,
     temp_dir: Annotated[Path | None, Parameter(show=False)] = None,
 ) -> int:
     """Print the objects that install a bundle, in the order in which they can be applied.
@@ -215,7 +215,7 @@ def extract(
 
     """
     _use_folder(temp_dir)
-    text = write_documents((wanted or Wanted()).objects(source))
+    text = write_documents((wanted or BundleFlags()).objects(source))
     if output is None:
         _print(text)
     else:
@@ -232,7 +232,7 @@ def chart(
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     name: str = "",
     pin: bool = False,
-    wanted: Wanted | None = None,
+    wanted: BundleFlags | None = None,
 ) -> int:
     """Write a Helm chart that installs a bundle into any namespace; files that you add to it stay.
 
@@ -253,7 +253,7 @@ def chart(
     from pointsman.bundle.chart import make_chart
     from pointsman.bundle.folder import write_chart
 
-    asked = wanted or Wanted()
+    asked = wanted or BundleFlags()
     found = asked.origin.read(source)
     files = make_chart(
         found,
@@ -270,7 +270,7 @@ def chart(
 
 @bundle.command
 @uncollected
-def diff(old: str, new: str, *, wanted: Wanted | None = None) -> int:
+def diff(old: str, new: str, *, wanted: BundleFlags | None = None) -> int:
     """Print what differs between two bundles, or a bundle and manifests; exit 0 when nothing, 1 when something.
 
     Parameters
@@ -285,7 +285,7 @@ def diff(old: str, new: str, *, wanted: Wanted | None = None) -> int:
     """
     from pointsman.bundle.compare import compare
 
-    asked = wanted or Wanted()
+    asked = wanted or BundleFlags()
 
     def side(source: str) -> list[Object]:
         if source == "-" or source.endswith((".yaml", ".yml")):
@@ -341,9 +341,9 @@ def krm() -> int:
     return 0
 
 
-def _from_extractor(asked: "Extractor") -> Wanted:
+def _from_extractor(asked: "Extractor") -> BundleFlags:
     """Return what a function's configuration asks for, as flags would."""
-    return Wanted(
+    return BundleFlags(
         namespace=asked.namespace,
         filters=Filters(asked.include, asked.exclude),
         into=Into(

@@ -16,12 +16,12 @@ from cyclopts import App, Parameter
 from pointsman.bundle.reader import read_documents
 from pointsman.core.errors import UserError
 from pointsman.core.values import nearest
-from pointsman.crds import Change, Definition, Intent, compare, our_definitions, read_definitions
+from pointsman.crds import Definition, Intent, SchemaChange, compare, our_definitions, read_definitions
 from pointsman.crds.compatibility import findings
 from pointsman.crds.decide import Action
 from pointsman.crds.marks import OWNER, holder, installer
 from pointsman.crds.previous import unpack
-from pointsman.crds.table import Row, render
+from pointsman.crds.table import StatusRow, render
 from pointsman.kube import connect
 from pointsman.kube.conditions import truth_of
 from pointsman.operator.definitions import Definitions, Use
@@ -280,13 +280,13 @@ async def _roll_back(work: Definitions, intent: Intent) -> int:
 
 
 async def _status(work: Definitions, wanted: Sequence[Definition], intent: Intent) -> int:
-    rows: list[Row] = []
+    rows: list[StatusRow] = []
     counts: dict[str, int] = {}
     notes: list[str] = []
     for one in wanted:
         decision, live = await work.decide(one, intent)
         if live is None:
-            rows.append(Row(decision))
+            rows.append(StatusRow(decision))
             continue
         there = Definition(live)
         use = await work.use(there, by=())
@@ -294,7 +294,9 @@ async def _status(work: Definitions, wanted: Sequence[Definition], intent: Inten
         objects = None if use.unknown else use.objects.total()
         counts[one.name] = objects or 0
         served = truth_of(live, "Established") == "True"
-        rows.append(Row(decision, release=there.release, stored=there.stored, objects=objects, established=served))
+        rows.append(
+            StatusRow(decision, release=there.release, stored=there.stored, objects=objects, established=served)
+        )
     users, unknown = await work.consumers()
     sys.stdout.write(render(rows, findings(users, objects=counts)))
     for note in (*notes, *unknown):
@@ -349,7 +351,7 @@ def _judge(wanted: Definition, before: Definition | None) -> int:
     return int(breaking)
 
 
-def _list(changes: Sequence[Change]) -> None:
+def _list(changes: Sequence[SchemaChange]) -> None:
     """Print every breaking change, and of the others as many as people read."""
     shown = [change for number, change in enumerate(changes) if change.breaking or number < _MOST_SAFE]
     for change in shown:

@@ -28,7 +28,7 @@ from pointsman.local.http import get
 from pointsman.local.running import until_ready
 from pointsman.local.stack import Supervisor
 from pointsman.local.standard import Settings
-from pointsman.local.state import Folder, Stack
+from pointsman.local.state import Folder, StackState
 from pointsman.render.envoy.addresses import Address
 
 _PROMPT = "The points are set before the train arrives."
@@ -45,7 +45,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """What became of a request."""
 
     case: Case
@@ -71,7 +71,7 @@ def cases() -> list[Case]:
     ]
 
 
-def verdict(outcomes: Sequence[Outcome]) -> tuple[str, int]:
+def verdict(outcomes: Sequence[DemoOutcome]) -> tuple[str, int]:
     """Return the closing sentence and the exit code."""
     agreed = sum(outcome.agrees for outcome in outcomes)
     if outcomes and agreed == len(outcomes):
@@ -108,7 +108,7 @@ def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -
     return code
 
 
-async def _run(settings: Settings, *, program: Path, folder: Folder, console: Console) -> list[Outcome]:
+async def _run(settings: Settings, *, program: Path, folder: Folder, console: Console) -> list[DemoOutcome]:
     supervisor = Supervisor(folder=folder, envoy=program, clock=time.monotonic, say=console.print)
     plans = follow.wishes(settings, folder=folder)
     async with asyncio.TaskGroup() as group:
@@ -120,9 +120,9 @@ async def _run(settings: Settings, *, program: Path, folder: Folder, console: Co
             supervisor.stop()
 
 
-async def _send(stack: Stack, *, settings: Settings) -> list[Outcome]:
+async def _send(stack: StackState, *, settings: Settings) -> list[DemoOutcome]:
     names = {replica.address: replica.name for replica in stack.replicas}
-    outcomes: list[Outcome] = []
+    outcomes: list[DemoOutcome] = []
     for batch in batches(cases()):
         async with asyncio.TaskGroup() as group:
             sent = [group.create_task(_one(case, settings=settings, names=names)) for case in batch]
@@ -141,7 +141,7 @@ def batches(all_cases: Iterable[Case]) -> list[list[Case]]:
     return result
 
 
-async def _one(case: Case, *, settings: Settings, names: dict[str, str]) -> Outcome:
+async def _one(case: Case, *, settings: Settings, names: dict[str, str]) -> DemoOutcome:
     request_id = str(uuid.uuid4())
     status, events, answered = await asyncio.to_thread(
         _post, settings.places.gateway, case=case, request_id=request_id, model=settings.model
@@ -152,7 +152,7 @@ async def _one(case: Case, *, settings: Settings, names: dict[str, str]) -> Outc
     decisions = json.loads(answer.body)["decisions"]
     picked = names.get(decisions[0]["picked"][0]) if decisions else None
     reason = decisions[0]["reason"] if decisions else "the picker was not asked"
-    return Outcome(case=case, status=status, events=events, picked=picked, reason=reason, answered=answered)
+    return DemoOutcome(case=case, status=status, events=events, picked=picked, reason=reason, answered=answered)
 
 
 def _post(gateway: Address, *, case: Case, request_id: str, model: str) -> tuple[int, int, str | None]:
@@ -169,7 +169,7 @@ def _post(gateway: Address, *, case: Case, request_id: str, model: str) -> tuple
         connection.close()
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
+def _table(outcomes: Sequence[DemoOutcome]) -> Table:
     table = Table()
     for heading in ("request", "picked", "why", "answered", ""):
         table.add_column(heading, overflow="fold")

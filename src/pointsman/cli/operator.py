@@ -16,7 +16,7 @@ from pointsman.core.logs import configure_logs
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Options(PolicyOptions):
+class OperatorOptions(PolicyOptions):
     """Everything that `pointsman operator` can be told."""
 
     leader_elect: bool = False
@@ -39,13 +39,13 @@ class Options(PolicyOptions):
     "Log format."
 
 
-def operator(options: Options | None = None) -> None:
+def operator(options: OperatorOptions | None = None) -> None:
     """Reconcile SimulatorDeployments: make clusters hold what they ask for, and say how far it got."""
     from pointsman.kube import connect
     from pointsman.kube.guard import Guard
-    from pointsman.operator.process import Plan, Process, split_address
+    from pointsman.operator.process import Process, ProcessPlan, split_address
 
-    options = options or Options()
+    options = options or OperatorOptions()
     configure_logs(verbosity=options.verbosity, encoding=options.zap_encoder)
     metrics, health = (
         "" if address in {"", "0"} else address
@@ -56,7 +56,7 @@ def operator(options: Options | None = None) -> None:
     if metrics and metrics == health and not metrics.endswith(":0"):
         raise UserError("--metrics-bind-address and --health-probe-bind-address are the same: change one of them")
     namespaces = _namespaces(options.watch_namespaces)
-    plan = Plan(
+    plan = ProcessPlan(
         namespaces=namespaces,
         lead=options.leader_elect,
         metrics_address=metrics,

@@ -28,7 +28,7 @@ from pointsman.local import control, detached, envoy, follow, running, screen
 from pointsman.local.observe import observe
 from pointsman.local.stack import Supervisor
 from pointsman.local.standard import Settings, settled
-from pointsman.local.state import MOST_REPLICAS, Folder, Stack, default_folder
+from pointsman.local.state import MOST_REPLICAS, Folder, StackState, default_folder
 
 DEFAULT_REPLICAS = 3
 
@@ -257,7 +257,7 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
     return 0
 
 
-def refuse_changes(options: Options, *, stack: Stack) -> None:
+def refuse_changes(options: Options, *, stack: StackState) -> None:
     """Say so when a flag asks for what cannot change while the stack runs."""
     file = str(options.file.absolute()) if options.file else ""
     if file and file != stack.file:

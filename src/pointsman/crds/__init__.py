@@ -8,8 +8,17 @@
 `operator.definitions` carries decisions out; `docs/explanation/crd-ownership.md` says why they are as they are.
 """
 
-from pointsman.crds.changes import Change, compare
-from pointsman.crds.decide import Decision, Intent, decide
+from pointsman.crds.changes import SchemaChange, compare
+from pointsman.crds.decide import Intent, Verdict, decide
 from pointsman.crds.definition import Definition, our_definitions, read_definitions
 
-__all__ = ["Change", "Decision", "Definition", "Intent", "compare", "decide", "our_definitions", "read_definitions"]
+__all__ = [
+    "Definition",
+    "Intent",
+    "SchemaChange",
+    "Verdict",
+    "compare",
+    "decide",
+    "our_definitions",
+    "read_definitions",
+]

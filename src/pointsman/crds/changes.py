@@ -21,7 +21,7 @@ _NOTHING: Any = object()
 
 
 @dataclass(frozen=True, order=True)
-class Change:
+class SchemaChange:
     """One difference: where, what, and whether it breaks."""
 
     path: str
@@ -32,7 +32,7 @@ class Change:
         return f"{'BREAKING' if self.breaking else 'safe':8} {self.path}: {self.what}"
 
 
-def compare(old: Definition, new: Definition) -> list[Change]:
+def compare(old: Definition, new: Definition) -> list[SchemaChange]:
     """Return what changes from the old definition to the new one, breaking changes first."""
     found = [*_spec(old.spec, new.spec), *_versions(old, new)]
     return sorted(found, key=lambda change: (not change.breaking, change.path))
@@ -41,7 +41,7 @@ def compare(old: Definition, new: Definition) -> list[Change]:
 # Of the definition as a whole.
 
 
-def _spec(old: Schema, new: Schema) -> Iterator[Change]:
+def _spec(old: Schema, new: Schema) -> Iterator[SchemaChange]:
     judges = {"scope": _fixed, "group": _fixed, "conversion": _conversion, "preserveUnknownFields": _opening}
     for name in sorted((old.keys() | new.keys()) - {"names", "versions"}):
         yield from _judged(name, judges.get(name, _unknown), old, new)
@@ -57,23 +57,23 @@ def _names(spec: Schema) -> Schema:
     return {"listKind": f"{names['kind']}List", "singular": names["kind"].lower(), **names}
 
 
-def _versions(old: Definition, new: Definition) -> Iterator[Change]:
+def _versions(old: Definition, new: Definition) -> Iterator[SchemaChange]:
     before, after = old.versions, new.versions
     for name in before.keys() - after.keys():
-        yield Change(name, "the version is removed", True)
+        yield SchemaChange(name, "the version is removed", True)
     for name in after.keys() - before.keys():
-        yield Change(name, "a version is added", False)
+        yield SchemaChange(name, "a version is added", False)
     for name in before.keys() & after.keys():
         yield from _version(before[name], after[name], path=name)
     if old.storage != new.storage and new.storage in after:
         yield _moved(old, new)
 
 
-def _moved(old: Definition, new: Definition) -> Change:
+def _moved(old: Definition, new: Definition) -> SchemaChange:
     """Judge a new storage version: without conversion, what its schema does not know is dropped from objects."""
     lost = [c for c in _schema(_root(old, old.storage), _root(new, new.storage), path="") if c.breaking]
     what = f"objects are stored as {new.storage} instead of {old.storage}"
-    return Change("storage", f"{what}, whose schema takes less" if lost else what, bool(lost))
+    return SchemaChange("storage", f"{what}, whose schema takes less" if lost else what, bool(lost))
 
 
 def _root(definition: Definition, version: str) -> Schema:
@@ -81,7 +81,7 @@ def _root(definition: Definition, version: str) -> Schema:
     return root
 
 
-def _version(old: Schema, new: Schema, *, path: str) -> Iterator[Change]:
+def _version(old: Schema, new: Schema, *, path: str) -> Iterator[SchemaChange]:
     judges = {
         "served": _opening,
         "deprecated": _free,
@@ -99,7 +99,7 @@ def _version(old: Schema, new: Schema, *, path: str) -> Iterator[Change]:
 # Of one place in a schema.
 
 
-def _schema(old: Schema, new: Schema, *, path: str) -> Iterator[Change]:
+def _schema(old: Schema, new: Schema, *, path: str) -> Iterator[SchemaChange]:
     for name in sorted(old.keys() | new.keys()):
         where = f"{path}.{name}" if path and not path.endswith(" ") else f"{path}{name}"
         if name == "properties":
@@ -110,31 +110,31 @@ def _schema(old: Schema, new: Schema, *, path: str) -> Iterator[Change]:
             yield from _judged(where, KEYWORDS.get(name, _unknown), old, new, key=name)
 
 
-def _properties(old: Schema, new: Schema, *, path: str) -> Iterator[Change]:
+def _properties(old: Schema, new: Schema, *, path: str) -> Iterator[SchemaChange]:
     before, after = old.get("properties") or {}, new.get("properties") or {}
     open_before = bool(old.get("x-kubernetes-preserve-unknown-fields") or old.get("additionalProperties"))
     for name in sorted(before.keys() | after.keys()):
         where = f"{path}{'' if not path or path.endswith(' ') else '.'}{name}"
         if name not in after:
-            yield Change(where, "the field is removed", True)
+            yield SchemaChange(where, "the field is removed", True)
         elif name not in before and open_before:
-            yield Change(where, "a field is added where objects could already have anything", True)
+            yield SchemaChange(where, "a field is added where objects could already have anything", True)
         elif name not in before:
-            yield Change(where, "a field is added", False)
+            yield SchemaChange(where, "a field is added", False)
         elif _both(before[name], after[name]):
             yield from _schema(before[name], after[name], path=where)
         elif before[name] != after[name]:
-            yield Change(where, "is no schema", True)
+            yield SchemaChange(where, "is no schema", True)
 
 
-def _judged(path: str, judge: Judge, old: Schema, new: Schema, *, key: str = "") -> Iterator[Change]:
+def _judged(path: str, judge: Judge, old: Schema, new: Schema, *, key: str = "") -> Iterator[SchemaChange]:
     name = key or path
     before, after = old.get(name, _NOTHING), new.get(name, _NOTHING)
     if _same(before, after):
         return
     judgement = judge(before, after)
     if judgement is not None:
-        yield Change(path, *judgement)
+        yield SchemaChange(path, *judgement)
 
 
 def _same(before: Any, after: Any) -> bool:

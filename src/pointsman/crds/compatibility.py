@@ -16,7 +16,7 @@ _DEFINITION = {V1: str(POOL), V1ALPHA2: str(ALPHA_POOL)}
 
 
 @dataclass(frozen=True)
-class Row:
+class ReadVersions:
     """From this minor version on, until a later row of the same consumer, these are read; None: we do not know."""
 
     consumer: str
@@ -25,19 +25,19 @@ class Row:
 
 
 TABLE = (
-    Row("Istio", (0, 0), ()),
-    Row("Istio", (1, 27), (V1ALPHA2,)),
-    Row("Istio", (1, 28), (V1,)),
-    Row("GIE picker", (0, 0), (V1ALPHA2,)),
-    Row("GIE picker", (1, 0), (V1, V1ALPHA2)),  # one of them, by --pool-group
-    Row("GIE picker", (1, 6), (V1,)),
-    Row("llm-d picker", (0, 0), (V1ALPHA2,)),
-    Row("llm-d picker", (0, 3), (V1, V1ALPHA2)),  # by --pool-group, as the library that it was built on
-    Row("llm-d picker", (0, 10), (V1,)),
-    Row("KServe", (0, 15), (V1ALPHA2,)),
-    Row("KServe", (0, 16), None),
-    Row("KServe", (0, 20), (V1, V1ALPHA2)),  # writes both where both are defined
-    Row("Pointsman", (0, 0), (V1, V1ALPHA2)),
+    ReadVersions("Istio", (0, 0), ()),
+    ReadVersions("Istio", (1, 27), (V1ALPHA2,)),
+    ReadVersions("Istio", (1, 28), (V1,)),
+    ReadVersions("GIE picker", (0, 0), (V1ALPHA2,)),
+    ReadVersions("GIE picker", (1, 0), (V1, V1ALPHA2)),  # one of them, by --pool-group
+    ReadVersions("GIE picker", (1, 6), (V1,)),
+    ReadVersions("llm-d picker", (0, 0), (V1ALPHA2,)),
+    ReadVersions("llm-d picker", (0, 3), (V1, V1ALPHA2)),  # by --pool-group, as the library that it was built on
+    ReadVersions("llm-d picker", (0, 10), (V1,)),
+    ReadVersions("KServe", (0, 15), (V1ALPHA2,)),
+    ReadVersions("KServe", (0, 16), None),
+    ReadVersions("KServe", (0, 20), (V1, V1ALPHA2)),  # writes both where both are defined
+    ReadVersions("Pointsman", (0, 0), (V1, V1ALPHA2)),
 )
 
 

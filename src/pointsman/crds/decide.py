@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from pointsman.crds.changes import Change, compare
+from pointsman.crds.changes import SchemaChange, compare
 from pointsman.crds.definition import Definition
 from pointsman.crds.marks import MANAGER, OWNER, Holder, holder, stamped
 from pointsman.crds.migration import stale_versions
@@ -34,7 +34,7 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Verdict:
     """What to do about one definition, and why."""
 
     name: str
@@ -43,36 +43,36 @@ class Decision:
     document: Object = field(default_factory=dict, repr=False)
     """What to apply, with our stamp; empty when nothing is to be applied."""
     holder: Holder | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
     migrate: tuple[str, ...] = ()
     """Versions whose objects must be rewritten before the document may be applied."""
 
     @property
-    def breaking(self) -> tuple[Change, ...]:
+    def breaking(self) -> tuple[SchemaChange, ...]:
         return tuple(change for change in self.changes if change.breaking)
 
 
-def decide(wanted: Definition, live: Object | None, *, intent: Intent) -> Decision:
+def decide(wanted: Definition, live: Object | None, *, intent: Intent) -> Verdict:
     """Return what is to be done."""
     document = stamped(wanted.document, owner=intent.owner)
     if live is None:
-        return Decision(wanted.name, "create", "is not there", document)
+        return Verdict(wanted.name, "create", "is not there", document)
     if "deletionTimestamp" in live["metadata"]:
-        return Decision(wanted.name, "wait", ending(live), holder=holder(live, owner=intent.owner))
+        return Verdict(wanted.name, "wait", ending(live), holder=holder(live, owner=intent.owner))
     held = holder(live, owner=intent.owner)
     if not held.ours and wanted.name not in intent.adopt:
         why = f"belongs to {held.name}: left alone; `pointsman crds adopt {wanted.name}` takes it over"
-        return Decision(wanted.name, "leave", why, holder=held)
+        return Verdict(wanted.name, "leave", why, holder=held)
     return _ours(wanted, Definition(live), document=document, held=held, intent=intent)
 
 
-def _ours(wanted: Definition, live: Definition, *, document: Object, held: Holder, intent: Intent) -> Decision:
+def _ours(wanted: Definition, live: Definition, *, document: Object, held: Holder, intent: Intent) -> Verdict:
     name, stands = wanted.name, order(wanted.release, live.release)
     document = _with_previous(document, live.annotations.get(PREVIOUS, ""))
     if held.ours and is_settled(document, live.document, manager=MANAGER):
-        return Decision(name, "nothing", f"is as it should be ({wanted.release or 'no release'})", holder=held)
+        return Verdict(name, "nothing", f"is as it should be ({wanted.release or 'no release'})", holder=held)
     changes = tuple(compare(live, wanted))
-    decided = partial(Decision, name, holder=held, changes=changes, migrate=stale_versions(live, wanted))
+    decided = partial(Verdict, name, holder=held, changes=changes, migrate=stale_versions(live, wanted))
     if stands == "older" and not intent.back:
         why = f"{live.release} is there and {wanted.release} is older: nothing is taken back without being told to"
         return decided("blocked", why)
@@ -103,6 +103,6 @@ def _with_previous(document: Object, packed: str) -> Object:
     return {**document, "metadata": {**metadata, "annotations": {**metadata["annotations"], PREVIOUS: packed}}}
 
 
-def _count(changes: tuple[Change, ...]) -> str:
+def _count(changes: tuple[SchemaChange, ...]) -> str:
     number = sum(change.breaking for change in changes)
     return f"{number} breaking change{'s' if number != 1 else ''}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pointsman.crds.compatibility import Finding
-from pointsman.crds.decide import Decision
+from pointsman.crds.decide import Verdict
 
 HEAD = ("DEFINITION", "OWNER", "VERSION", "STORED", "OBJECTS", "VERDICT")
 _WORDS = {
@@ -19,10 +19,10 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class StatusRow:
     """One definition."""
 
-    decision: Decision
+    decision: Verdict
     release: str = ""
     stored: Sequence[str] = ()
     objects: int | None = None
@@ -46,7 +46,7 @@ class Row:
         )
 
 
-def render(rows: Sequence[Row], findings: Iterable[Finding] = ()) -> str:
+def render(rows: Sequence[StatusRow], findings: Iterable[Finding] = ()) -> str:
     """Return the table and, below it, a line for each definition that is not as it should be and each finding."""
     cells = [HEAD, *(row.cells() for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEAD))]

@@ -13,7 +13,7 @@ from pointsman.core.http import Request, Response
 from pointsman.core.logs import cut
 from pointsman.core.numbers import SAFE, whole
 from pointsman.epp.extproc.health import Health
-from pointsman.epp.metrics.picker import Metrics
+from pointsman.epp.metrics.picker import PickerMetrics
 from pointsman.epp.pool.pool import Member
 from pointsman.epp.schedule.director import Director
 
@@ -34,7 +34,7 @@ class Admin:
         *,
         director: Director,
         health: Health,
-        metrics: Metrics,
+        metrics: PickerMetrics,
         clock: Callable[[], float],
         guard: "Guard | None" = None,
     ) -> None:

@@ -15,15 +15,15 @@ from pointsman.epp.config.build import Builder, Built
 from pointsman.epp.config.follow import ConfigFollower
 from pointsman.epp.extproc.deadlines import Deadlines
 from pointsman.epp.extproc.health import Health
-from pointsman.epp.metrics.picker import Metrics
+from pointsman.epp.metrics.picker import PickerMetrics
 from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.metrics.tracing import Tracer, exporter_of
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.request.objectives import Objectives
 from pointsman.epp.request.rewrites import Rewrites
-from pointsman.epp.schedule.director import Director, Options
-from pointsman.epp.schedule.explain_log import Recorder
+from pointsman.epp.schedule.director import Director, DirectorOptions
+from pointsman.epp.schedule.explain_log import DecisionRecorder
 from pointsman.epp.schedule.records import Records
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.planned import Sources
@@ -50,7 +50,7 @@ class Assembly:
         tick = max(LEAST_INTERVAL, settings.refresh_metrics_interval)
         self.sources = Sources(pool=self.pool, tally=self.polls, clock=self.clock, tick=tick)
         self.tokenizer = Tokenizer()
-        self.metrics = Metrics()
+        self.metrics = PickerMetrics()
         exporter = exporter_of(os.environ) if settings.tracing else None
         self.tracer = Tracer(exporter, rng=rng) if exporter is not None else None
         self.health = Health(election=settings.ha_enable_leader_election)
@@ -63,7 +63,7 @@ class Assembly:
         )
         self.director = self._director()
         if settings.record is not None:
-            self.director.records.listen(Recorder(settings.record, clock=self.clock))
+            self.director.records.listen(DecisionRecorder(settings.record, clock=self.clock))
 
     def _director(self) -> Director:
         settings = self.settings
@@ -72,7 +72,7 @@ class Assembly:
             scheduler=self.configuration.current.scheduler,
             records=Records(),
             rng=self._rng,
-            options=Options(
+            options=DirectorOptions(
                 use_subset=not settings.disable_endpoint_subset_filter,
                 emit_scores=settings.emit_endpoint_scores,
                 explain=settings.explain,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pointsman.epp.config.build import Builder
-from pointsman.epp.config.defaults import Plan
+from pointsman.epp.config.defaults import ConfigPlan
 from pointsman.epp.plugins.api import Picked
 from pointsman.epp.request.refusals import Refusal
 from pointsman.epp.schedule.explain_log import Line
@@ -39,7 +39,7 @@ class Comparison:
         return self.replayed_score is not None and self.recorded_score == self.replayed_score
 
 
-def replay(lines: Iterable[Line], *, plan: Plan, seed: int = 0) -> Iterator[Comparison]:
+def replay(lines: Iterable[Line], *, plan: ConfigPlan, seed: int = 0) -> Iterator[Comparison]:
     """Yield a comparison for every recorded decision that another configuration would have made too.
 
     Raises ConfigError when that configuration cannot be built.

@@ -7,27 +7,28 @@
 `docs/explanation/controller-runtime.md` tells it with one figure and an example that a test runs.
 """
 
-from pointsman.kube.apply import Applier, Outcome
+from pointsman.kube.apply import Applier, ApplyOutcome
 from pointsman.kube.client import Client, connect
 from pointsman.kube.conditions import Condition, merge
 from pointsman.kube.controller import Controller, Result, Watch, owned, referred
 from pointsman.kube.errors import Conflict, Retry, Terminal
 from pointsman.kube.kinds import Key, Kind, Object, Source
-from pointsman.kube.lease import Terms
+from pointsman.kube.lease import LeaseTerms
 from pointsman.kube.ownership import Owner, Ownership, owner_of
 from pointsman.kube.runtime import Runtime
 from pointsman.kube.view import View
 
 __all__ = [
     "Applier",
+    "ApplyOutcome",
     "Client",
     "Condition",
     "Conflict",
     "Controller",
     "Key",
     "Kind",
+    "LeaseTerms",
     "Object",
-    "Outcome",
     "Owner",
     "Ownership",
     "Result",
@@ -35,7 +36,6 @@ __all__ = [
     "Runtime",
     "Source",
     "Terminal",
-    "Terms",
     "View",
     "Watch",
     "connect",

@@ -50,7 +50,7 @@ Action = Write | Delete
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ApplyOutcome:
     """What a convergence did."""
 
     written: tuple[Address, ...] = ()
@@ -108,7 +108,7 @@ class Applier:
         self._absorb = absorb
         self._normalised: dict[Address, tuple[bytes, bytes]] = {}
 
-    async def converge(self, owner: Owner, desired: Sequence[Object], *, kinds: Iterable[Kind]) -> Outcome:
+    async def converge(self, owner: Owner, desired: Sequence[Object], *, kinds: Iterable[Kind]) -> ApplyOutcome:
         """Apply the documents and delete what this owner has of `kinds` beside them.
 
         Raises Conflict before the first write when a name is taken; Unreachable as it comes. What the server refuses
@@ -131,7 +131,7 @@ class Applier:
             raise refused
         for deletion in deletions:
             await self._delete(deletion)
-        return Outcome(
+        return ApplyOutcome(
             tuple((action.kind, action.key) for action in writes),
             tuple((action.kind, action.key) for action in deletions),
         )

@@ -24,7 +24,7 @@ from pointsman.core.logs import get_logger
 from pointsman.kube.backoff import Backoff
 from pointsman.kube.errors import NotLeader, Retry, Terminal
 from pointsman.kube.kinds import Key, Kind, Source
-from pointsman.kube.metrics import Metrics
+from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership, owner_uids
 from pointsman.kube.queue import Queue
 from pointsman.kube.store import Change, Entry, Index
@@ -97,7 +97,7 @@ def referred(source: Source, *, by: Kind, index: str) -> Watch:
 class Work:
     """The queue and the workers of one controller."""
 
-    def __init__(self, controller: Controller, *, view: View, metrics: Metrics) -> None:
+    def __init__(self, controller: Controller, *, view: View, metrics: RuntimeMetrics) -> None:
         self.controller = controller
         self._view = view
         self._metrics = metrics

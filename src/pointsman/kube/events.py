@@ -1,6 +1,6 @@
 """Events for people (`kubectl describe`), aggregated: the same thing said again raises one count.
 
-`Ledger` is pure book-keeping: what was said how often, and what to write next. `Recorder` is its shell. An
+`Ledger` is pure book-keeping: what was said how often, and what to write next. `EventRecorder` is its shell. An
 Event is advice: recording never waits, never raises, and a server that refuses Events costs a log line, not a
 reconcile.
 
@@ -41,7 +41,7 @@ class Saying:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class EventTally:
     """How often something was said, and how much of that was written."""
 
     count: int
@@ -57,7 +57,7 @@ class Ledger:
     def __init__(self, *, interval: float = 10.0, limit: int = 1024) -> None:
         self._interval = interval
         self._limit = limit
-        self._tallies: OrderedDict[Saying, Tally] = OrderedDict()
+        self._tallies: OrderedDict[Saying, EventTally] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._tallies)
@@ -65,12 +65,12 @@ class Ledger:
     def say(self, saying: Saying, *, wall: datetime) -> None:
         """Count one saying."""
         known = self._tallies.pop(saying, None)
-        fresh = known or Tally(count=0, written=0, first=wall, last=wall, next_write=float("-inf"))
+        fresh = known or EventTally(count=0, written=0, first=wall, last=wall, next_write=float("-inf"))
         self._tallies[saying] = replace(fresh, count=fresh.count + 1, last=wall)
         while len(self._tallies) > self._limit:
             self._tallies.popitem(last=False)
 
-    def due(self, *, now: float) -> list[tuple[Saying, Tally]]:
+    def due(self, *, now: float) -> list[tuple[Saying, EventTally]]:
         """Return what should be written now, and take it as written."""
         ready = [
             (saying, tally)
@@ -82,7 +82,7 @@ class Ledger:
         return ready
 
 
-class Recorder:
+class EventRecorder:
     """Write what is said about objects to the cluster."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Recorder:
             except TimeoutError:
                 pass
 
-    async def _write(self, saying: Saying, tally: Tally) -> None:
+    async def _write(self, saying: Saying, tally: EventTally) -> None:
         document = event(saying, tally, component=self._component)
         key = Key(document["metadata"]["namespace"], document["metadata"]["name"])
         try:
@@ -146,7 +146,7 @@ class Recorder:
             log.debug("event not written", reason=saying.reason, object=saying.name, why=str(error))
 
 
-def event(saying: Saying, tally: Tally, *, component: str) -> Object:
+def event(saying: Saying, tally: EventTally, *, component: str) -> Object:
     """Return the Event for a saying; its name is a digest, so that a repetition finds it."""
     parts = f"{saying}{tally.first.isoformat()}"
     digest = blake2b(parts.encode(), digest_size=8).hexdigest()

@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """How long a lease lasts; the defaults are client-go's."""
 
     duration: float = 15.0
@@ -48,7 +48,7 @@ def decide(lease: Object | None, *, identity: str, unchanged_for: float) -> Step
     return "take" if expired or not spec.get("holderIdentity") else "wait"
 
 
-def claimed(lease: Object | None, *, key: Key, identity: str, terms: Terms, now: datetime) -> Object:
+def claimed(lease: Object | None, *, key: Key, identity: str, terms: LeaseTerms, now: datetime) -> Object:
     """Return the lease as it reads once it is ours."""
     spec = dict(lease.get("spec", {})) if lease else {}
     stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -73,14 +73,14 @@ class Election:
         *,
         key: Key,
         identity: str,
-        terms: Terms | None = None,
+        terms: LeaseTerms | None = None,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         rng: random.Random | None = None,
     ) -> None:
         self._client = client
         self._key = key
         self._identity = identity
-        self._terms = terms or Terms()
+        self._terms = terms or LeaseTerms()
         self._wall = wall
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
         self._seen: object = None

@@ -23,10 +23,10 @@ from datetime import UTC, datetime
 from pointsman.kube.apply import Applier
 from pointsman.kube.client import Client
 from pointsman.kube.controller import Controller, Work
-from pointsman.kube.events import Recorder
+from pointsman.kube.events import EventRecorder
 from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Key, Kind, Source
-from pointsman.kube.lease import Election, Terms
-from pointsman.kube.metrics import Metrics
+from pointsman.kube.lease import Election, LeaseTerms
+from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership
 from pointsman.kube.reflector import Reflector
 from pointsman.kube.store import Change, Entry, Store
@@ -43,13 +43,13 @@ class Runtime:
         ownership: Ownership,
         lease: Key | None = None,
         identity: str = "",
-        terms: Terms | None = None,
+        terms: LeaseTerms | None = None,
         stall: float = 150.0,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         rng: random.Random | None = None,
-        metrics: Metrics | None = None,
+        metrics: RuntimeMetrics | None = None,
     ) -> None:
-        self.metrics = metrics or Metrics()
+        self.metrics = metrics or RuntimeMetrics()
         self.wall = wall
         self._reader = client.observed(self._count)
         self.election: Election | None = None
@@ -64,7 +64,7 @@ class Runtime:
         self._rng = rng
         self.view = View(self._stores, states=lambda kind: self._reflectors[kind].state)
         self.applier = Applier(self.client, ownership=ownership, stores=self._stores, absorb=self._absorb)
-        self.events = Recorder(self.client, component=ownership.manager, wall=wall)
+        self.events = EventRecorder(self.client, component=ownership.manager, wall=wall)
 
     def add(self, controller: Controller) -> Work:
         """Add a controller; before `run`."""

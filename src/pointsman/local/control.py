@@ -17,17 +17,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from pointsman.local.state import Folder, Stack
+from pointsman.local.state import Folder, StackState
 
 _PATIENCE = 2.0
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Supervisor(NamedTuple):
+class SupervisorAnswer(NamedTuple):
     """Who supervises, and what it says."""
 
     pid: int
-    stack: Stack | None
+    stack: StackState | None
     """Nothing while it has no plan yet."""
 
 
@@ -38,7 +38,7 @@ def name_of(folder: Folder) -> str:
 
 
 @contextlib.asynccontextmanager
-async def answering(folder: Folder, say: Callable[[], Stack | None]) -> AsyncIterator[None]:
+async def answering(folder: Folder, say: Callable[[], StackState | None]) -> AsyncIterator[None]:
     """Tell whoever asks what `say` returns, while the context lasts."""
 
     async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,7 +59,7 @@ async def answering(folder: Folder, say: Callable[[], Stack | None]) -> AsyncIte
             server.close()
 
 
-def ask(folder: Folder) -> Supervisor | None:
+def ask(folder: Folder) -> SupervisorAnswer | None:
     """Return what the supervisor of the folder says; None when nobody answers."""
     if sys.platform != "linux":
         return None
@@ -74,18 +74,18 @@ def ask(folder: Folder) -> Supervisor | None:
         except OSError:
             return None
     try:
-        return Supervisor(pid, msgspec.json.decode(said, type=Stack | None))
+        return SupervisorAnswer(pid, msgspec.json.decode(said, type=StackState | None))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Supervisor(pid, None)
+        return SupervisorAnswer(pid, None)
 
 
-def find(folder: Folder) -> Supervisor | None:
+def find(folder: Folder) -> SupervisorAnswer | None:
     """Return who supervises the folder, by asking, or else by its record."""
     asked = ask(folder)
     if asked is not None:
         return asked
     stack = folder.stack()
-    return Supervisor(stack.pid, stack) if stack is not None and folder.is_held_by(stack.pid) else None
+    return SupervisorAnswer(stack.pid, stack) if stack is not None and folder.is_held_by(stack.pid) else None
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:

@@ -10,10 +10,10 @@ from typing import IO
 from pointsman.core.errors import PointsmanError, UserError
 from pointsman.core.files import open_private
 from pointsman.local import control
-from pointsman.local.state import Folder, Stack
+from pointsman.local.state import Folder, StackState
 
 
-async def start(arguments: Sequence[str], *, folder: Folder) -> Stack:
+async def start(arguments: Sequence[str], *, folder: Folder) -> StackState:
     """Start a stack with these flags of `up`; return it once it serves.
 
     Raises what it failed with: its own last line, and its exit code.

@@ -5,14 +5,14 @@ import re
 
 from pointsman.local.http import ask, get
 from pointsman.local.observe import gauge
-from pointsman.local.replicas import Member
+from pointsman.local.replicas import PodMember
 from pointsman.render.envoy.addresses import Address
 
 _LOOK_AGAIN = 0.1
 _CONNECTIONS = re.compile(rb"^http\.gateway\.downstream_cx_active: (\d+)$", re.MULTILINE)
 
 
-async def drained(member: Member) -> None:
+async def drained(member: PodMember) -> None:
     """Wait until a Pod that nobody sends to any more has nothing left to do."""
     if member.role == "simulator":
         await _no_requests(member.address)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from pointsman.local import replicas
 from pointsman.local.plan import Deployment, Ports
-from pointsman.local.processes import Process, State
-from pointsman.local.replicas import Member
+from pointsman.local.processes import Process, ProcessState
+from pointsman.local.replicas import PodMember
 
 
 class Seat(NamedTuple):
@@ -58,7 +58,7 @@ class Fleet:
         shared = self.deployment.role == "simulator" and wanted > replicas.ALONE_UP_TO
         return [self._add(share) for share in replicas.shares(new, together=shared)]
 
-    def leave(self, wanted: int) -> list[Member]:
+    def leave(self, wanted: int) -> list[PodMember]:
         """Let all above so many leave; return who finish what they have."""
         self._leaving = replicas.surplus(list(self._seats), wanted=wanted)
         members = {member.name: member for member in self.members()}
@@ -73,19 +73,19 @@ class Fleet:
         self._spare = {name: seat for name, seat in self._spare.items() if seat.process in needed}
         return gone
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[PodMember]:
         """Return what decides who may know of each."""
         return [self._member(name, seat) for name, seat in self._seats.items()]
 
-    def _member(self, name: str, seat: Seat) -> Member:
-        return Member(
+    def _member(self, name: str, seat: Seat) -> PodMember:
+        return PodMember(
             name=name,
             role=self.deployment.role,
             namespace=self.deployment.namespace,
             labels=self.deployment.labels,
             address=seat.ports[self.deployment.ports[0]],
             ports=seat.ports,
-            healthy=seat.process.state is State.READY,
+            healthy=seat.process.state is ProcessState.READY,
             leaving=name in self._leaving,
             state=str(seat.process.state),
             pid=seat.process.pid,

@@ -10,7 +10,7 @@ from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.watch import watch_files
 from pointsman.local import objects, standard
-from pointsman.local.plan import Plan
+from pointsman.local.plan import StackPlan
 from pointsman.local.standard import Settings
 from pointsman.local.state import Folder
 from pointsman.render.manifests.facts import Facts
@@ -19,7 +19,7 @@ from pointsman.render.manifests.stack import stack
 _LOOK_EVERY = 0.2
 
 
-async def wishes(settings: Settings, *, folder: Folder) -> AsyncIterator[Plan]:
+async def wishes(settings: Settings, *, folder: Folder) -> AsyncIterator[StackPlan]:
     """Yield the plan of the flags, and again with each other number of simulators that someone asks for."""
     yield standard.plan(settings, folder=folder)
     while True:
@@ -30,12 +30,12 @@ async def wishes(settings: Settings, *, folder: Folder) -> AsyncIterator[Plan]:
         await asyncio.sleep(_LOOK_EVERY)
 
 
-async def edits(path: Path, *, say: Callable[[str], None]) -> AsyncIterator[Plan]:
+async def edits(path: Path, *, say: Callable[[str], None]) -> AsyncIterator[StackPlan]:
     """Yield the plan of a file, and again after each edit; one that is wrong changes nothing, and is told.
 
     Raises UserError when it is wrong to begin with.
     """
-    last: Plan | None = None
+    last: StackPlan | None = None
     async for (content,) in watch_files([path]):
         try:
             plan = plan_of(content, name=str(path))
@@ -54,7 +54,7 @@ async def edits(path: Path, *, say: Callable[[str], None]) -> AsyncIterator[Plan
         last = plan
 
 
-def plan_of(content: bytes | None, *, name: str) -> Plan:
+def plan_of(content: bytes | None, *, name: str) -> StackPlan:
     """Return the plan of a file with a SimulatorDeployment; raises UserError."""
     if content is None:
         raise UserError(f"{name}: cannot be read")

@@ -17,7 +17,7 @@ from pointsman.core import flags
 from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
 from pointsman.local import envoys
-from pointsman.local.plan import Deployment, Plan, Role, Service
+from pointsman.local.plan import Deployment, Role, Service, StackPlan
 from pointsman.render.manifests.stack import Stack
 
 Object = Mapping[str, Any]
@@ -28,12 +28,12 @@ _OF_A_CLUSTER = ("pool-name", "pool-namespace", "pool-group", "endpoint-selector
 _LEASE = ("ha-enable-leader-election",)
 
 
-def plan(stack: Stack) -> Plan:
+def plan(stack: Stack) -> StackPlan:
     """Return what of a rendered stack runs here, and how."""
     maps = {each["metadata"]["name"]: each["data"] for each in _of_kind("ConfigMap", stack.objects)}
     services = tuple(_service(each) for each in _of_kind("Service", stack.objects))
     deployments = tuple(_deployment(each, maps=maps) for each in _of_kind("Deployment", stack.objects))
-    return Plan(
+    return StackPlan(
         deployments=deployments,
         services=services,
         entry=_entry(stack, services=services),

@@ -11,13 +11,13 @@ import msgspec
 
 from pointsman.core.numbers import real, whole
 from pointsman.local.http import get
-from pointsman.local.state import Replica, Stack
+from pointsman.local.state import Replica, StackState
 from pointsman.render.envoy.addresses import Address
 
 Gauge = Literal["running", "waiting"]
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One model server: as supervised, as loaded, as picked."""
 
     name: str
@@ -40,7 +40,7 @@ class _PickerView(msgspec.Struct):
     endpoints: list[_Picked]
 
 
-async def observe(stack: Stack) -> list[Endpoint]:
+async def observe(stack: StackState) -> list[ObservedEndpoint]:
     """Return the endpoints with what is known of each."""
     async with asyncio.TaskGroup() as group:
         picker = group.create_task(_picks(stack.picker.get("metrics", "")))
@@ -83,9 +83,9 @@ async def _load(replica: Replica) -> tuple[int | None, int | None]:
     return gauge(answer.body, "running"), gauge(answer.body, "waiting")
 
 
-def _join(replica: Replica, load: tuple[int | None, int | None], picked: Mapping[str, _Picked]) -> Endpoint:
+def _join(replica: Replica, load: tuple[int | None, int | None], picked: Mapping[str, _Picked]) -> ObservedEndpoint:
     row = picked.get(replica.address)
-    return Endpoint(
+    return ObservedEndpoint(
         name=replica.name,
         address=replica.address,
         state=replica.state,

@@ -75,7 +75,7 @@ class Service:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class StackPlan:
     """A whole stack."""
 
     deployments: tuple[Deployment, ...]

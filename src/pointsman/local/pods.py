@@ -13,7 +13,7 @@ from pointsman.local.fleet import Fleet
 from pointsman.local.plan import Deployment, Ports, Role
 from pointsman.local.ports import free_span
 from pointsman.local.processes import Process
-from pointsman.local.replicas import Member
+from pointsman.local.replicas import PodMember
 from pointsman.render.envoy.addresses import Address
 
 HOST = "127.0.0.1"
@@ -48,11 +48,11 @@ class Pods:
         """Forget the revisions that nobody wants and that have no Pod left."""
         self._fleets = {name: fleet for name, fleet in self._fleets.items() if len(fleet) or name in wanted}
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[PodMember]:
         """Return all Pods."""
         return [member for fleet in self._fleets.values() for member in fleet.members()]
 
-    def of(self, role: Role) -> list[Member]:
+    def of(self, role: Role) -> list[PodMember]:
         """Return the Pods of a role."""
         return [member for fleet in self.fleets(role) for member in fleet.members()]
 

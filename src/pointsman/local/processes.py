@@ -40,7 +40,7 @@ _FRAME = " \t|+-"
 """What Python draws around the tracebacks of an exception group."""
 
 
-class State(StrEnum):
+class ProcessState(StrEnum):
     """Where a process is in its life."""
 
     STARTING = "starting"
@@ -78,7 +78,7 @@ class Process:
     ) -> None:
         self.program = program
         self.log = log
-        self.state = State.STARTING
+        self.state = ProcessState.STARTING
         self.pid: int | None = None
         self.deaths = 0
         """Deaths that nobody asked for."""
@@ -107,11 +107,11 @@ class Process:
                     return
                 self.deaths += 1
                 in_a_row = 1 if self._clock() - started >= STEADY_AFTER else in_a_row + 1
-                self._enter(State.RESTARTING)
+                self._enter(ProcessState.RESTARTING)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), pause(in_a_row))
         finally:
-            self._enter(State.STOPPED)
+            self._enter(ProcessState.STOPPED)
 
     def stop(self) -> None:
         """Ask the program to end; `supervise` returns when it has."""
@@ -133,7 +133,7 @@ class Process:
 
     async def until_stopped(self) -> None:
         """Wait until the program is gone for good."""
-        while self.state is not State.STOPPED:
+        while self.state is not ProcessState.STOPPED:
             await self._next_change.wait()
 
     def _prepare(self) -> None:
@@ -145,10 +145,10 @@ class Process:
             del self._unwritten[0]
 
     async def _live(self) -> None:
-        self._enter(State.STARTING)
+        self._enter(ProcessState.STARTING)
         child = await self._spawn()
         self.pid, self._trouble = child.pid, ""
-        self._enter(State.STARTING)
+        self._enter(ProcessState.STARTING)
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = (group.create_task(self._watch()), group.create_task(self._end(child)))
@@ -185,22 +185,22 @@ class Process:
             failures = 0 if healthy else failures + 1
             if healthy:
                 self._was_ready = True
-                self._enter(State.READY)
-            elif self.state is State.READY and failures >= UNREADY_AFTER:
-                self._enter(State.UNREADY)
-            await asyncio.sleep(PROBE_RUNNING if self.state is State.READY else PROBE_STARTING)
+                self._enter(ProcessState.READY)
+            elif self.state is ProcessState.READY and failures >= UNREADY_AFTER:
+                self._enter(ProcessState.UNREADY)
+            await asyncio.sleep(PROBE_RUNNING if self.state is ProcessState.READY else PROBE_STARTING)
 
     async def _end(self, child: asyncio.subprocess.Process) -> None:
         await self._stop.wait()
-        self._enter(State.STOPPING)
+        self._enter(ProcessState.STOPPING)
         _signal_group(child.pid, signal.SIGTERM)
         await asyncio.sleep(self.program.grace)
         _signal_group(child.pid, signal.SIGKILL)
 
-    def _enter(self, state: State) -> None:
-        if state is self.state and state is not State.STARTING:
+    def _enter(self, state: ProcessState) -> None:
+        if state is self.state and state is not ProcessState.STARTING:
             return
-        if self.state is State.STOPPING and state is not State.STOPPED:
+        if self.state is ProcessState.STOPPING and state is not ProcessState.STOPPED:
             return
         self.state = state
         self._changed(self)

@@ -22,7 +22,7 @@ from pointsman.local.envoys import Backend
 from pointsman.local.http import get
 from pointsman.local.plan import Service
 from pointsman.local.programs import endpoint
-from pointsman.local.replicas import Member, behind, for_envoy, for_picker
+from pointsman.local.replicas import PodMember, behind, for_envoy, for_picker
 from pointsman.render.envoy import clusters
 from pointsman.render.envoy.addresses import Address
 
@@ -48,7 +48,7 @@ class Outlets:
 class Publisher:
     """Keeps the files true."""
 
-    def __init__(self, *, members: Callable[[], Sequence[Member]], outlets: Callable[[], Outlets]) -> None:
+    def __init__(self, *, members: Callable[[], Sequence[PodMember]], outlets: Callable[[], Outlets]) -> None:
         self._members = members
         self._outlets = outlets
         self._dirty = asyncio.Event()

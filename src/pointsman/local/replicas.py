@@ -25,7 +25,7 @@ ALONE_UP_TO = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class PodMember:
     """One Pod, as far as others need to know."""
 
     name: str
@@ -46,20 +46,20 @@ class Member:
         return list(self.ports.values())[-1]
 
 
-def for_envoy(members: Sequence[Member]) -> list[Address]:
+def for_envoy(members: Sequence[PodMember]) -> list[Address]:
     """Return the endpoints that Envoy may send to."""
     return [member.address for member in members if member.role == "simulator"]
 
 
 def for_picker(
-    members: Sequence[Member], *, known_to_envoy: Collection[Address], selects: Mapping[str, str] | None = None
-) -> list[Member]:
+    members: Sequence[PodMember], *, known_to_envoy: Collection[Address], selects: Mapping[str, str] | None = None
+) -> list[PodMember]:
     """Return the endpoints that the picker may pick."""
     simulators = [m for m in members if m.role == "simulator" and matches(selects or {}, m.labels)]
     return [m for m in simulators if m.healthy and not m.leaving and m.address in known_to_envoy]
 
 
-def behind(backend: Backend, *, services: Sequence[Service], members: Sequence[Member]) -> list[Host]:
+def behind(backend: Backend, *, services: Sequence[Service], members: Sequence[PodMember]) -> list[Host]:
     """Return the Pods behind a port of a Service."""
     service = next((each for each in services if each.name == backend.service), None)
     if service is None:

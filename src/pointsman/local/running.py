@@ -9,7 +9,7 @@ import time
 from pointsman.core.errors import Unavailable
 from pointsman.local import control
 from pointsman.local.observe import observe
-from pointsman.local.state import Folder, Stack, Wanted
+from pointsman.local.state import Folder, StackState, WantedReplicas
 
 START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 60.0
@@ -17,7 +17,7 @@ _KILL_TIMEOUT = 10.0
 _LOOK_AGAIN = 0.05
 
 
-async def until_ready(folder: Folder) -> Stack:
+async def until_ready(folder: Folder) -> StackState:
     """Return the stack of the folder once one request went the whole way."""
     while True:
         found = await asyncio.to_thread(control.find, folder)
@@ -26,7 +26,7 @@ async def until_ready(folder: Folder) -> Stack:
         await asyncio.sleep(_LOOK_AGAIN)
 
 
-async def ready(folder: Folder) -> Stack:
+async def ready(folder: Folder) -> StackState:
     """Return the stack of the folder, which may still be starting; raises Unavailable when that takes too long."""
     try:
         return await asyncio.wait_for(until_ready(folder), START_TIMEOUT)
@@ -34,13 +34,13 @@ async def ready(folder: Folder) -> Stack:
         raise Unavailable(f"the stack in {folder.path} does not become ready: see the logs in {folder.logs}") from None
 
 
-async def scale(folder: Folder, *, replicas: int, logs: str) -> Stack:
+async def scale(folder: Folder, *, replicas: int, logs: str) -> StackState:
     """Have so many simulators; return the stack once the picker knows each of them.
 
     Raises Unavailable when the stack ends meanwhile, or takes too long.
     """
     try:
-        folder.write_wanted(Wanted(replicas=replicas))
+        folder.write_wanted(WantedReplicas(replicas=replicas))
     except OSError as error:
         raise Unavailable(
             f"{folder.wanted_file} cannot be written: {error.strerror}: make room and try again"
@@ -56,7 +56,7 @@ async def scale(folder: Folder, *, replicas: int, logs: str) -> Stack:
     raise Unavailable(f"the stack did not reach {replicas} endpoints in time: see the logs in {logs}")
 
 
-async def _has(stack: Stack, *, replicas: int) -> bool:
+async def _has(stack: StackState, *, replicas: int) -> bool:
     if len(stack.replicas) != replicas or any(replica.state != "ready" for replica in stack.replicas):
         return False
     return all(endpoint.picks is not None for endpoint in await observe(stack))

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from pointsman.local.observe import Endpoint
-from pointsman.local.state import Stack
+from pointsman.local.observe import ObservedEndpoint
+from pointsman.local.state import StackState
 
 _COLOURS = {"ready": "green", "starting": "yellow", "leaving": "yellow"}
 
 
-def table(stack: Stack, endpoints: Sequence[Endpoint], *, caption: str | None = None) -> Table:
+def table(stack: StackState, endpoints: Sequence[ObservedEndpoint], *, caption: str | None = None) -> Table:
     """Return the table of one moment."""
     title = f"{stack.gateway}  ·  {stack.model}  ·  {stack.failure_mode}"
     view = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
@@ -27,7 +27,7 @@ def table(stack: Stack, endpoints: Sequence[Endpoint], *, caption: str | None = 
     return view
 
 
-def invitation(stack: Stack) -> str:
+def invitation(stack: StackState) -> str:
     """Return what a person may want to know of a stack that has just become ready, and a command to try."""
     body = json.dumps({"model": stack.model, "messages": [{"role": "user", "content": "Hello"}]})
     admin = f"Envoy's admin: {stack.admin}; " if stack.admin else ""
@@ -36,24 +36,24 @@ def invitation(stack: Stack) -> str:
     return "\n".join([head, *services(stack), curl])
 
 
-def lines(stack: Stack, endpoints: Sequence[Endpoint]) -> list[str]:
+def lines(stack: StackState, endpoints: Sequence[ObservedEndpoint]) -> list[str]:
     """Return the same as plain lines, for pipes and logs."""
     state = "degraded" if stack.problems else "ready" if stack.ready else "starting"
     head = f"{state}: {stack.gateway} ({stack.model}, {stack.failure_mode})"
     return [head, *problems(stack), *(_line(endpoint) for endpoint in endpoints), *services(stack)]
 
 
-def problems(stack: Stack) -> list[str]:
+def problems(stack: StackState) -> list[str]:
     """Return what is wrong with the stack beyond its parts."""
     return [f"  degraded: {problem}" for problem in stack.problems]
 
 
-def services(stack: Stack) -> list[str]:
+def services(stack: StackState) -> list[str]:
     """Return where each Service is."""
     return [f"  Service {name} is at {place}" for name, place in stack.services.items()]
 
 
-def _line(e: Endpoint) -> str:
+def _line(e: ObservedEndpoint) -> str:
     counts = f"running={_count(e.running)} waiting={_count(e.waiting)} picks={_count(e.picks)}"
     return f"  {e.name} {e.address} {e.state} {counts}"
 

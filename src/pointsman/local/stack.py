@@ -18,14 +18,14 @@ from pointsman.core.errors import Unavailable
 from pointsman.local import control, programs
 from pointsman.local.drain import drained
 from pointsman.local.http import get
-from pointsman.local.plan import Deployment, Plan, Ports, Role
+from pointsman.local.plan import Deployment, Ports, Role, StackPlan
 from pointsman.local.pods import Pods
-from pointsman.local.processes import Process, Program, State
+from pointsman.local.processes import Process, ProcessState, Program
 from pointsman.local.publisher import Outlets, Publisher, hosts
 from pointsman.local.relay import Relay
-from pointsman.local.replicas import Member
+from pointsman.local.replicas import PodMember
 from pointsman.local.running import START_TIMEOUT
-from pointsman.local.state import Folder, Replica, Stack
+from pointsman.local.state import Folder, Replica, StackState
 from pointsman.render.envoy.addresses import Address
 from pointsman.render.envoy.clusters import PICKERS
 
@@ -56,7 +56,7 @@ class Supervisor:
         self._file = file
         self._relay = Relay(folder, envoy=envoy, process=self._process, any_ports=any_ports)
         self._pods = Pods(process=self._make, taken=self._relay.ports)
-        self._plan: Plan | None = None
+        self._plan: StackPlan | None = None
         self._publisher = Publisher(members=self._pods.members, outlets=self._outlets)
         self._stop = asyncio.Event()
         self._ready = False
@@ -68,7 +68,7 @@ class Supervisor:
         """End the stack; `run` returns when everything is gone."""
         self._stop.set()
 
-    async def run(self, plans: AsyncIterator[Plan]) -> None:
+    async def run(self, plans: AsyncIterator[StackPlan]) -> None:
         """Make each plan true as it comes, until `stop`.
 
         Raises Unavailable, with everything stopped again, when the first one does not come true.
@@ -86,7 +86,7 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    async def _follow(self, plans: AsyncIterator[Plan], *, group: asyncio.TaskGroup) -> None:
+    async def _follow(self, plans: AsyncIterator[StackPlan], *, group: asyncio.TaskGroup) -> None:
         async for plan in plans:
             try:
                 await self._apply(plan, group=group)
@@ -100,7 +100,7 @@ class Supervisor:
 
     # Making a plan true
 
-    async def _apply(self, plan: Plan, *, group: asyncio.TaskGroup) -> None:
+    async def _apply(self, plan: StackPlan, *, group: asyncio.TaskGroup) -> None:
         before = len(self._pods.of("simulator"))
         self._plan = plan
         self._pods.have(plan.deployments)
@@ -136,7 +136,7 @@ class Supervisor:
             await process.until_ready(timeout=START_TIMEOUT)
             self._say(f"{process.program.name} is ready")
 
-    async def _asked(self, pickers: Sequence[Member]) -> None:
+    async def _asked(self, pickers: Sequence[PodMember]) -> None:
         """Wait until the gateways that run already would ask these pickers."""
         wanted = {str(member.address) for member in pickers}
         deadline = self._clock() + _GATEWAY_ASKS_WITHIN
@@ -147,7 +147,7 @@ class Supervisor:
                     break
                 await asyncio.sleep(0.05)
 
-    async def _shrink(self, role: Role, plan: Plan) -> None:
+    async def _shrink(self, role: Role, plan: StackPlan) -> None:
         wanted = {each.group: each.replicas for each in plan.deployments}
         fleets = self._pods.fleets(role)
         leaving = [member for f in fleets for member in f.leave(wanted.get(f.deployment.group, 0))]
@@ -177,7 +177,7 @@ class Supervisor:
         self._publisher.notice()
         await self._publisher.settled()
 
-    async def _first_answer(self, plan: Plan) -> None:
+    async def _first_answer(self, plan: StackPlan) -> None:
         """Wait until one request went the whole way."""
         if self._ready or not any(each.replicas for each in plan.of("simulator")):
             return
@@ -191,7 +191,7 @@ class Supervisor:
         said = "nothing" if answer is None else f"{answer.status} {answer.body[:200].decode(errors='replace')}"
         raise Unavailable(f"the stack at {entry} answers {said}: see the logs in {self._folder.logs}")
 
-    def _entry(self, plan: Plan) -> Address:
+    def _entry(self, plan: StackPlan) -> Address:
         return plan.entry if isinstance(plan.entry, Address) else self._relay.address(*plan.entry)
 
     # Pods
@@ -239,8 +239,8 @@ class Supervisor:
             self._say(f"{self._file} is applied")
 
     def _changed(self, process: Process) -> None:
-        back = process.state is State.READY and process.deaths
-        if self._ready and (back or process.state in {State.RESTARTING, State.UNREADY}):
+        back = process.state is ProcessState.READY and process.deaths
+        if self._ready and (back or process.state in {ProcessState.RESTARTING, ProcessState.UNREADY}):
             self._say(f"{process.program.name} is {process.state}")
         self._publisher.notice()
         self._write()
@@ -272,13 +272,13 @@ class Supervisor:
         except OSError as error:
             self._unwritten = error.strerror or str(error)
 
-    def stack(self) -> Stack | None:
+    def stack(self) -> StackState | None:
         """Return what is; None before the first plan."""
         plan = self._plan
         if plan is None:
             return None
         gateways, pickers = self._pods.of("gateway"), self._pods.of("picker")
-        return Stack(
+        return StackState(
             pid=os.getpid(),
             ready=self._ready,
             gateway=f"http://{self._entry(plan)}",
@@ -295,12 +295,12 @@ class Supervisor:
         )
 
 
-def _picker(member: Member) -> dict[str, str]:
+def _picker(member: PodMember) -> dict[str, str]:
     grpc, health, metrics = (member.ports[port] for port in PICKER_PORTS.values())
     return {"grpc": str(grpc), "health": str(health), "metrics": f"http://{metrics}"}
 
 
-def _record(member: Member) -> Replica:
+def _record(member: PodMember) -> Replica:
     state = "leaving" if member.leaving else member.state
     return Replica(name=member.name, address=str(member.address), state=state, pid=member.pid)
 

@@ -16,7 +16,7 @@ from pointsman.api.published import FailureMode
 from pointsman.api.simulator import PICKER_PORTS
 from pointsman.core import flags
 from pointsman.local import objects
-from pointsman.local.plan import Deployment, Plan
+from pointsman.local.plan import Deployment, StackPlan
 from pointsman.local.pods import HOST
 from pointsman.local.ports import Wish, settle
 from pointsman.local.state import Folder
@@ -115,7 +115,7 @@ def resource(settings: Settings) -> SimulatorDeployment:
     return parse(document, source=_SOURCE)
 
 
-def plan(settings: Settings, *, folder: Folder) -> Plan:
+def plan(settings: Settings, *, folder: Folder) -> StackPlan:
     """Return what runs on this machine."""
     facts = Facts(endpoints_file=str(folder.envoy_endpoints_file))
     rendered = objects.plan(stack(resource(settings), facts))

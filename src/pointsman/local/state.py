@@ -36,7 +36,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
 
 
-class Stack(msgspec.Struct, frozen=True, kw_only=True):
+class StackState(msgspec.Struct, frozen=True, kw_only=True):
     """A running stack."""
 
     pid: int
@@ -57,7 +57,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with it beyond its parts."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedReplicas(msgspec.Struct, frozen=True, kw_only=True):
     """What a person asked of a running stack."""
 
     replicas: int
@@ -151,20 +151,20 @@ class Folder:
         except OSError:
             return False
 
-    def stack(self) -> Stack | None:
+    def stack(self) -> StackState | None:
         """Return the running stack as it was recorded last, or None."""
-        return _read(self.stack_file, Stack) if self.is_supervised() else None
+        return _read(self.stack_file, StackState) if self.is_supervised() else None
 
-    def write_stack(self, stack: Stack) -> None:
+    def write_stack(self, stack: StackState) -> None:
         """Tell the other commands what is."""
         replace(self.stack_file, msgspec.json.encode(stack))
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> WantedReplicas | None:
         """Return what was asked of the running stack, or None when nothing was."""
-        wanted = _read(self.wanted_file, Wanted)
+        wanted = _read(self.wanted_file, WantedReplicas)
         return wanted if wanted is not None and 1 <= wanted.replicas <= MOST_REPLICAS else None
 
-    def write_wanted(self, wanted: Wanted) -> None:
+    def write_wanted(self, wanted: WantedReplicas) -> None:
         """Ask the supervisor for something."""
         replace(self.wanted_file, msgspec.json.encode(wanted))
 

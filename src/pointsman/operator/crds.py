@@ -17,7 +17,7 @@ from typing import Any
 
 from pointsman.api.inference import ALPHA_POOL, POOL
 from pointsman.core.logs import get_logger
-from pointsman.crds import Decision, Definition, Intent, our_definitions
+from pointsman.crds import Definition, Intent, Verdict, our_definitions
 from pointsman.crds.compatibility import Finding, findings
 from pointsman.crds.marks import MANAGER, OWNER, rival
 from pointsman.kube import Condition, Controller, Key, Object, Ownership, Result, Runtime, Source, View, merge
@@ -101,7 +101,7 @@ class InferenceDefinitions:
         await self._report(live, [Condition(OWNED, "False", "Contended", message)])
         return Result(again=max(0.0, self._corrected[name][0] + self._window - _now()) + 0.1)
 
-    def _owned(self, decision: Decision) -> Condition:
+    def _owned(self, decision: Verdict) -> Condition:
         if decision.action == "blocked":
             listed = "; ".join(f"{change.path}: {change.what}" for change in decision.breaking[:5])
             return Condition(OWNED, "False", "UpgradeBlocked", f"{decision.why}{f' ({listed})' if listed else ''}")
@@ -135,7 +135,7 @@ class InferenceDefinitions:
         except NotFound:
             pass
 
-    def _tell(self, decision: Decision, live: Object | None) -> None:
+    def _tell(self, decision: Verdict, live: Object | None) -> None:
         if decision.action == "nothing":
             self._told.pop(decision.name, None)
             return

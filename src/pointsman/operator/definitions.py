@@ -15,7 +15,7 @@ import msgspec
 
 from pointsman.core.errors import Unavailable
 from pointsman.crds.consumers import Consumer, consumers
-from pointsman.crds.decide import Decision, Intent, decide, ending
+from pointsman.crds.decide import Intent, Verdict, decide, ending
 from pointsman.crds.definition import Definition
 from pointsman.crds.marks import MANAGER, OWNER, STAMP
 from pointsman.crds.migration import PAGE, Progress, bridge, progress
@@ -84,12 +84,12 @@ class Definitions:
             if (item["metadata"].get("annotations") or {}).get(STAMP) == self._owner
         )
 
-    async def decide(self, wanted: Definition, intent: Intent) -> tuple[Decision, Object | None]:
+    async def decide(self, wanted: Definition, intent: Intent) -> tuple[Verdict, Object | None]:
         """Return what is to be done about a definition, and what is there."""
         live = await self.get(wanted.name)
         return decide(wanted, live, intent=intent), live
 
-    async def carry_out(self, decision: Decision, live: Object | None) -> Object | None:
+    async def carry_out(self, decision: Verdict, live: Object | None) -> Object | None:
         """Do what was decided and return the definition as it is then; None when nothing was to be done."""
         if not decision.document:
             return None
@@ -177,7 +177,7 @@ class Definitions:
 
     # Writing
 
-    async def _create(self, decision: Decision) -> Object | None:
+    async def _create(self, decision: Verdict) -> Object | None:
         """Create a definition; give way when another did so in between."""
         try:
             made = await self._apply(decision.document)

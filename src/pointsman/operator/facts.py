@@ -22,20 +22,20 @@ _NEWEST = 99  # of a server that does not say its version: nothing is held back 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server:
+class ServerVersion:
     """What an API server is, for as long as we talk to it."""
 
     minor: int = _NEWEST
     openshift: bool = False
 
 
-async def ask(client: Client) -> Server:
+async def ask(client: Client) -> ServerVersion:
     """Return what the server says of itself."""
     version = await _read(client, "/version")
     digits = "".join(letter for letter in str(version.get("minor", "")) if letter.isdigit())  # some write 30+
     groups = await _read(client, "/apis")
     names = {group.get("name") for group in groups.get("groups", [])}
-    return Server(minor=whole(digits, most=_NEWEST) or _NEWEST, openshift="security.openshift.io" in names)
+    return ServerVersion(minor=whole(digits, most=_NEWEST) or _NEWEST, openshift="security.openshift.io" in names)
 
 
 async def _read(client: Client, path: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ async def _read(client: Client, path: str) -> dict[str, Any]:
             return document
 
 
-class Sight:
+class ClusterFacts:
     """What can be seen of a cluster's kinds. One that cannot be reached for a moment is not gone: the last word counts.
 
     Otherwise every stumble of the API server would take pools and routes down, and roll pickers, and up again.
@@ -61,7 +61,7 @@ class Sight:
     def __init__(self) -> None:
         self._there: dict[Kind, bool] = {}
 
-    def facts(self, view: View, server: Server) -> Facts:
+    def facts(self, view: View, server: ServerVersion) -> Facts:
         """Return the facts as of now."""
         gateways = [self._is_there(kind, view) for kind in (GATEWAY, HTTP_ROUTE)]
         classes = view.all(GATEWAY_CLASS)

@@ -21,11 +21,11 @@ from pointsman.core.errors import UserError
 from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
-from pointsman.kube import Client, Key, Runtime, Terms
+from pointsman.kube import Client, Key, LeaseTerms, Runtime
 from pointsman.kube.guard import Guard
-from pointsman.kube.metrics import Metrics
+from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.operator import crds
-from pointsman.operator.facts import Server, ask
+from pointsman.operator.facts import ServerVersion, ask
 from pointsman.operator.kinds import LEASE, OWNERSHIP
 from pointsman.operator.simulatordeployment import Simulators
 from pointsman.render.manifests.policy import Policy
@@ -36,7 +36,7 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ProcessPlan:
     """What the process is to do; addresses are `host:port`, and an empty one serves nothing."""
 
     namespaces: Sequence[str] = ()
@@ -44,7 +44,7 @@ class Plan:
     metrics_address: str = ""
     health_address: str = ""
     policy: Policy = field(default_factory=Policy)
-    terms: Terms | None = None
+    terms: LeaseTerms | None = None
     own_inference_crds: bool = False
 
 
@@ -54,7 +54,7 @@ class Process:
     def __init__(
         self,
         client: Client,
-        plan: Plan,
+        plan: ProcessPlan,
         *,
         environment: Mapping[str, str] = os.environ,
         guard: Guard | None = None,
@@ -62,8 +62,8 @@ class Process:
         self._plan = plan
         self._client = client
         self._guard = guard
-        self._server = Server()
-        self.metrics = Metrics()
+        self._server = ServerVersion()
+        self.metrics = RuntimeMetrics()
         home = own_namespace(environment)
         self.runtimes = [self._runtime(namespace, home=home) for namespace in plan.namespaces or ("",)]
         if plan.own_inference_crds:

@@ -41,7 +41,7 @@ from pointsman.kube import (
 )
 from pointsman.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from pointsman.kube.store import Entry
-from pointsman.operator.facts import Server, Sight
+from pointsman.operator.facts import ClusterFacts, ServerVersion
 from pointsman.operator.findings import Findings, Observed, look
 from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, OWNERSHIP, POD
 from pointsman.render.manifests.names import STACK
@@ -56,7 +56,7 @@ _LOOK_AGAIN = 5.0  # whether a name that was taken is free: no event of ours wou
 
 
 @dataclass(frozen=True)
-class Trouble:
+class StackFailure:
     """Why a stack could not be made what it should be: for people, and for the queue."""
 
     reason: str
@@ -67,11 +67,11 @@ class Trouble:
 class Simulators:
     """Reconciles SimulatorDeployments."""
 
-    def __init__(self, runtime: Runtime, *, server: Callable[[], Server], policy: Policy) -> None:
+    def __init__(self, runtime: Runtime, *, server: Callable[[], ServerVersion], policy: Policy) -> None:
         self._runtime = runtime
         self._server = server
         self._policy = policy
-        self._sight = Sight()
+        self._sight = ClusterFacts()
         self._told: dict[Key, float] = {}
 
     def controller(self, *, namespace: str = "") -> Controller:
@@ -117,14 +117,14 @@ class Simulators:
             await self._write(live, {}, [Condition("Ready", "False", "InvalidSpec", message)])
             raise Terminal(message) from None
 
-    def _refuse(self, live: Object, rendered: Stack) -> Trouble | None:
+    def _refuse(self, live: Object, rendered: Stack) -> StackFailure | None:
         if not rendered.breaches:
             return None
         message = refusal(rendered.breaches)
         self._runtime.events.record(live, reason=REFUSED, message=message, severity="Warning")
-        return Trouble(REFUSED, message, Terminal(message))
+        return StackFailure(REFUSED, message, Terminal(message))
 
-    async def _converge(self, live: Object, rendered: Stack) -> Trouble | None:
+    async def _converge(self, live: Object, rendered: Stack) -> StackFailure | None:
         owner = owner_of(SIMULATOR_DEPLOYMENT, live)
         kinds = [kind for kind in MADE if self._runtime.view.state(kind) != "absent"]
         try:
@@ -135,7 +135,7 @@ class Simulators:
             return trouble
         return None
 
-    async def _report(self, live: Object, found: Findings, trouble: Trouble | None) -> Result | None:
+    async def _report(self, live: Object, found: Findings, trouble: StackFailure | None) -> Result | None:
         """Write the status, or later, if the last one is not old enough."""
         key, now = Key(live["metadata"]["namespace"], live["metadata"]["name"]), asyncio.get_running_loop().time()
         conditions = [*_amended(found.conditions, trouble), *self._blindness()]
@@ -197,16 +197,16 @@ def _everyone(_: Entry, view: View) -> Iterable[Key]:
     return [item.key for item in view.entries(SIMULATOR_DEPLOYMENT)]
 
 
-def _judge(error: Conflict | ApiError) -> Trouble:
+def _judge(error: Conflict | ApiError) -> StackFailure:
     """Return what a refusal means for people and for the queue."""
     if isinstance(error, Conflict):
         message = f"{error}; or set spec.nameSuffix"
-        return Trouble("Conflict", message, Retry(message, delay=_LOOK_AGAIN))
+        return StackFailure("Conflict", message, Retry(message, delay=_LOOK_AGAIN))
     if isinstance(error, Forbidden):
-        return Trouble("Forbidden", f"{error}: grant it (config/rbac), or raise the quota", Retry(str(error)))
+        return StackFailure("Forbidden", f"{error}: grant it (config/rbac), or raise the quota", Retry(str(error)))
     if isinstance(error, Invalid):
-        return Trouble("Refused", f"the API server refused an object of the stack: {error}", Retry(str(error)))
-    return Trouble("ApiError", str(error), error)
+        return StackFailure("Refused", f"the API server refused an object of the stack: {error}", Retry(str(error)))
+    return StackFailure("ApiError", str(error), error)
 
 
 def _is_news(conditions: Iterable[Condition], live: Object) -> bool:
@@ -218,7 +218,7 @@ def _is_news(conditions: Iterable[Condition], live: Object) -> bool:
     return not seen or (ready.type, ready.status, ready.reason) not in known
 
 
-def _amended(conditions: Iterable[Condition], trouble: Trouble | None) -> list[Condition]:
+def _amended(conditions: Iterable[Condition], trouble: StackFailure | None) -> list[Condition]:
     """Return the conditions as they are with the trouble: whatever runs, this is not what was asked for."""
     if trouble is None:
         return list(conditions)

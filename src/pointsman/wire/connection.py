@@ -38,7 +38,7 @@ from pointsman.wire.frames import (
     SETTINGS_ACK,
     Code,
     ConnectionFault,
-    Kind,
+    FrameKind,
     Setting,
     StreamFault,
     frame,
@@ -179,7 +179,7 @@ class Connection:
         if not self._draining and not self.closing:
             self._draining = True
             self.out.frames.append(goaway(MAX_WINDOW, Code.NO_ERROR, "draining"))
-            self.out.frames.append(frame(Kind.PING, 0, 0, _DRAIN_PING))
+            self.out.frames.append(frame(FrameKind.PING, 0, 0, _DRAIN_PING))
             self.flush()
 
     def exhaust(self, limit: str, reason: str) -> None:
@@ -361,28 +361,28 @@ class Connection:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames that mean nothing", limit="ignored_frames")
 
     def _on_other(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        if self._block is not None and kind != Kind.CONTINUATION:
+        if self._block is not None and kind != FrameKind.CONTINUATION:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a frame inside a header block")
-        if not self._settled and kind != Kind.SETTINGS:
+        if not self._settled and kind != FrameKind.SETTINGS:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         match kind:
-            case Kind.HEADERS:
+            case FrameKind.HEADERS:
                 self._on_headers(stream_id, flags, payload)
-            case Kind.RST_STREAM:
+            case FrameKind.RST_STREAM:
                 self._on_reset(stream_id, payload)
-            case Kind.WINDOW_UPDATE:
+            case FrameKind.WINDOW_UPDATE:
                 self._on_window_update(stream_id, payload)
-            case Kind.PING:
+            case FrameKind.PING:
                 self._on_ping(stream_id, flags, payload)
-            case Kind.SETTINGS:
+            case FrameKind.SETTINGS:
                 self._on_settings(stream_id, flags, payload)
-            case Kind.CONTINUATION:
+            case FrameKind.CONTINUATION:
                 self._on_continuation(stream_id, flags, payload)
-            case Kind.PRIORITY:
+            case FrameKind.PRIORITY:
                 self._on_priority(stream_id, payload)
-            case Kind.GOAWAY:
+            case FrameKind.GOAWAY:
                 self._on_goaway(stream_id, payload)
-            case Kind.PUSH_PROMISE:
+            case FrameKind.PUSH_PROMISE:
                 raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
             case _:
                 self._ignore()
@@ -538,7 +538,7 @@ class Connection:
         if flags & ACK:
             self._on_drain_answer(payload)
         elif self._pings.take():
-            self.out.frames.append(frame(Kind.PING, ACK, 0, payload))
+            self.out.frames.append(frame(FrameKind.PING, ACK, 0, payload))
         else:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many PINGs", limit="pings")
 

@@ -10,7 +10,7 @@ import struct
 from typing import Final
 
 
-class Kind:
+class FrameKind:
     """Frame types; plain numbers, because naming an enum's member is dear in the path of every frame."""
 
     DATA: Final = 0
@@ -95,23 +95,23 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 def settings(values: dict[Setting, int]) -> bytes:
     """Return a SETTINGS frame."""
-    return frame(Kind.SETTINGS, 0, 0, b"".join(PAIR.pack(key, value) for key, value in values.items()))
+    return frame(FrameKind.SETTINGS, 0, 0, b"".join(PAIR.pack(key, value) for key, value in values.items()))
 
 
-SETTINGS_ACK = frame(Kind.SETTINGS, ACK, 0)
+SETTINGS_ACK = frame(FrameKind.SETTINGS, ACK, 0)
 
 
 def window_update(stream: int, increment: int) -> bytes:
     """Return a WINDOW_UPDATE frame; stream 0 means the connection."""
-    return frame(Kind.WINDOW_UPDATE, 0, stream, increment.to_bytes(4, "big"))
+    return frame(FrameKind.WINDOW_UPDATE, 0, stream, increment.to_bytes(4, "big"))
 
 
 def reset(stream: int, code: Code) -> bytes:
     """Return a RST_STREAM frame."""
-    return frame(Kind.RST_STREAM, 0, stream, int(code).to_bytes(4, "big"))
+    return frame(FrameKind.RST_STREAM, 0, stream, int(code).to_bytes(4, "big"))
 
 
 def goaway(last_stream: int, code: Code, reason: str = "") -> bytes:
     """Return a GOAWAY frame whose debug data says why."""
     debug = reason.encode("ascii", "replace")[:256]
-    return frame(Kind.GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + int(code).to_bytes(4, "big") + debug)
+    return frame(FrameKind.GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + int(code).to_bytes(4, "big") + debug)

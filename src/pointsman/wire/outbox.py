@@ -22,7 +22,7 @@ from pointsman.wire.frames import (
     END_STREAM,
     HEADER,
     Code,
-    Kind,
+    FrameKind,
     StreamFault,
     frame,
 )
@@ -105,7 +105,7 @@ class Outbox:
         """Send the response headers (`block` holds literals only, so it needs no table)."""
         stream.answered = True
         flags = END_HEADERS | END_STREAM if end else END_HEADERS
-        self.frames.append(frame(Kind.HEADERS, flags, stream.id, block))
+        self.frames.append(frame(FrameKind.HEADERS, flags, stream.id, block))
         if end:
             self._on_end(stream)
 
@@ -131,9 +131,9 @@ class Outbox:
             stream.trailers = block
             return
         if block:
-            self.frames.append(frame(Kind.HEADERS, END_HEADERS | END_STREAM, stream.id, block))
+            self.frames.append(frame(FrameKind.HEADERS, END_HEADERS | END_STREAM, stream.id, block))
         else:
-            self.frames.append(frame(Kind.DATA, END_STREAM, stream.id))
+            self.frames.append(frame(FrameKind.DATA, END_STREAM, stream.id))
         self._on_end(stream)
 
     def resize(self, window: int) -> None:

@@ -13,7 +13,7 @@ from pointsman.bundle.certificates import CertManager
 from pointsman.bundle.chart import make_chart
 from pointsman.bundle.folder import write_chart
 from pointsman.bundle.model import Bundle
-from pointsman.bundle.objects import Options
+from pointsman.bundle.objects import InstallOptions
 from pointsman.bundle.templating import Scheme, images_of, templated
 from pointsman.bundle.writer import Template, write_document
 from pointsman.core.errors import UserError
@@ -73,7 +73,7 @@ def acme() -> Bundle:
 
 
 def chart(found: Bundle | None = None, **options: Any) -> dict[str, str]:
-    return make_chart(found or acme(), Options(namespace="", certificates=CertManager()), **options)
+    return make_chart(found or acme(), InstallOptions(namespace="", certificates=CertManager()), **options)
 
 
 def test_the_same_bundle_gives_the_same_bytes() -> None:

@@ -17,9 +17,9 @@ from pointsman.bundle.chart import make_chart
 from pointsman.bundle.compare import compare
 from pointsman.bundle.config import read_config
 from pointsman.bundle.layers import Layer, unpack
-from pointsman.bundle.limits import Limits
+from pointsman.bundle.limits import ImageLimits
 from pointsman.bundle.load import load_bundle
-from pointsman.bundle.objects import Options, render
+from pointsman.bundle.objects import InstallOptions, render
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.summary import lines, summarise
 from pointsman.bundle.writer import write_documents
@@ -125,10 +125,10 @@ def test_fuzz_a_wrong_value_anywhere_is_a_result_or_one_sentence(changes: list[t
     with contextlib.suppress(PointsmanError):
         found = load_bundle({path: json.dumps(each).encode() for path, each in documents.items()}, name="fuzzed")
         list(lines(summarise(found)))
-        objects = render(found, Options(namespace="ns", certificates=CertManager(), config=CONFIG))
+        objects = render(found, InstallOptions(namespace="ns", certificates=CertManager(), config=CONFIG))
         assert read_documents(write_documents(objects).encode(), name="again") == list(objects)
         assert not compare(objects, objects)
-        make_chart(found, Options(namespace="ns"), own_certificates=True)
+        make_chart(found, InstallOptions(namespace="ns"), own_certificates=True)
 
 
 def test_every_place_takes_every_kind_of_junk_of_another_type() -> None:
@@ -138,8 +138,8 @@ def test_every_place_takes_every_kind_of_junk_of_another_type() -> None:
             documents = DOCUMENTS | {name: replaced(DOCUMENTS[name], path, new)}
             with contextlib.suppress(PointsmanError):
                 found = load_bundle({each: json.dumps(text).encode() for each, text in documents.items()}, name="x")
-                render(found, Options(namespace="ns", certificates=CertManager(), config=CONFIG))
-                make_chart(found, Options(namespace="ns"))
+                render(found, InstallOptions(namespace="ns", certificates=CertManager(), config=CONFIG))
+                make_chart(found, InstallOptions(namespace="ns"))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -168,5 +168,5 @@ def test_fuzz_any_bytes_in_an_archive(changes: list[tuple[int, int]], length: in
         unpack(
             [Layer("fuzzed", io.BytesIO(bytes(content[: length or None])))],
             wanted=("manifests/", "metadata/"),
-            limits=Limits(unpacked=100_000),
+            limits=ImageLimits(unpacked=100_000),
         )

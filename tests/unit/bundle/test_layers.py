@@ -9,13 +9,13 @@ import pytest
 from tests.unit.bundle.packed import tar
 
 from pointsman.bundle.layers import Layer, unpack
-from pointsman.bundle.limits import BUNDLE_LIMITS, Limits
+from pointsman.bundle.limits import BUNDLE_LIMITS, ImageLimits
 from pointsman.core.errors import UserError
 
 WANTED = ("manifests/", "metadata/")
 
 
-def files(*layers: bytes, limits: Limits = BUNDLE_LIMITS) -> dict[str, bytes]:
+def files(*layers: bytes, limits: ImageLimits = BUNDLE_LIMITS) -> dict[str, bytes]:
     named = (Layer(f"layer {at}", io.BytesIO(content)) for at, content in enumerate(layers))
     return unpack(named, wanted=WANTED, limits=limits)
 
@@ -88,7 +88,7 @@ def test_a_bomb_costs_what_the_limit_says_and_no_more() -> None:
     assert len(bomb) < 100_000
     tracemalloc.start()
     with pytest.raises(UserError, match="layer 0: unpacks to more than 8388608 bytes, after usr/bin/zeros"):
-        files(bomb, limits=Limits(unpacked=8 * 1024 * 1024))
+        files(bomb, limits=ImageLimits(unpacked=8 * 1024 * 1024))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40 * 1024 * 1024
@@ -97,12 +97,12 @@ def test_a_bomb_costs_what_the_limit_says_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("limits", "complaint"),
     [
-        pytest.param(Limits(entries=2), "manifests/c: more than 2 entries", id="entries"),
-        pytest.param(Limits(file=5), "manifests/a: has 10 bytes, more than 5", id="one file"),
-        pytest.param(Limits(kept=25), "manifests/c: the layer keeps more than 25 bytes", id="all files"),
+        pytest.param(ImageLimits(entries=2), "manifests/c: more than 2 entries", id="entries"),
+        pytest.param(ImageLimits(file=5), "manifests/a: has 10 bytes, more than 5", id="one file"),
+        pytest.param(ImageLimits(kept=25), "manifests/c: the layer keeps more than 25 bytes", id="all files"),
     ],
 )
-def test_each_limit_names_the_entry_that_crosses_it(limits: Limits, complaint: str) -> None:
+def test_each_limit_names_the_entry_that_crosses_it(limits: ImageLimits, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         files(tar({f"manifests/{name}": b"x" * 10 for name in "abc"}), limits=limits)
 
@@ -110,7 +110,7 @@ def test_each_limit_names_the_entry_that_crosses_it(limits: Limits, complaint: s
 def test_many_layers_together_stay_within_the_limit() -> None:
     layers = [tar({f"manifests/{at}": b"x" * 10}) for at in range(5)]
     with pytest.raises(UserError, match="keeps more than 25 bytes"):
-        files(*layers, limits=Limits(kept=25))
+        files(*layers, limits=ImageLimits(kept=25))
 
 
 def test_a_sparse_file_does_not_unfold() -> None:

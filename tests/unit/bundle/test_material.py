@@ -17,7 +17,7 @@ from tests.unit.bundle.test_writer import same
 from pointsman.bundle.certificates import CertManager
 from pointsman.bundle.load import load_bundle
 from pointsman.bundle.model import Refused
-from pointsman.bundle.objects import Options, render
+from pointsman.bundle.objects import InstallOptions, render
 from pointsman.bundle.writer import write_documents
 
 
@@ -59,7 +59,7 @@ def try_all(folders: Iterable[Path]) -> Counter[str]:
     for folder in folders:
         files = read_files(folder)
         try:
-            options = Options(namespace="ns", targets=modes_of(folder, files), certificates=CertManager())
+            options = InstallOptions(namespace="ns", targets=modes_of(folder, files), certificates=CertManager())
             objects = render(load_bundle(files, name=str(folder)), options)
         except Refused as error:
             outcomes.update({f"refused: {finding.rule}" for finding in error.findings})

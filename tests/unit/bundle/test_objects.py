@@ -8,12 +8,12 @@ from tests.unit.bundle.made import RULES, bundle, crd, deployment, webhook
 from pointsman.bundle.certificates import CertManager, Issued, OwnCertificates, ServiceCa
 from pointsman.bundle.config import read_config
 from pointsman.bundle.model import Bundle, Refused
-from pointsman.bundle.objects import Options, render
+from pointsman.bundle.objects import InstallOptions, render
 from pointsman.core.errors import UserError
 
 
 def made(found: Bundle, kind: str, **options: Any) -> list[dict[str, Any]]:
-    objects = render(found, Options(namespace="ns", **options))
+    objects = render(found, InstallOptions(namespace="ns", **options))
     return [each for each in objects if each["kind"] == kind]
 
 
@@ -308,6 +308,6 @@ def test_a_config_with_an_unknown_field_is_refused() -> None:
 def test_nothing_that_is_rendered_changes_the_bundle() -> None:
     found = bundle(webhooks=[webhook()], crds=[crd()], permissions=[{"rules": RULES}])
     before = repr(found)
-    render(found, Options(namespace="ns", certificates=CertManager()))
+    render(found, InstallOptions(namespace="ns", certificates=CertManager()))
     assert repr(found) == before
-    assert render(found, Options(namespace="ns")) == render(found, Options(namespace="ns"))
+    assert render(found, InstallOptions(namespace="ns")) == render(found, InstallOptions(namespace="ns"))

@@ -9,7 +9,7 @@ from tests.unit.bundle.made import files
 from tests.unit.bundle.packed import Registry, digest, packed, serving, tar
 
 from pointsman.bundle.credentials import Credentials, find_credentials
-from pointsman.bundle.references import Reference, parse_reference
+from pointsman.bundle.references import ImageReference, parse_reference
 from pointsman.bundle.registry import Access, pulling
 from pointsman.bundle.sources import Registries, read_bundle, resolve_digest
 from pointsman.core.errors import PointsmanError, Unavailable, UserError
@@ -124,7 +124,7 @@ def test_plain_http_needs_the_flag() -> None:
 
 def test_a_blob_beyond_its_limit_is_cut_off() -> None:
     with serving(Registry(images=image())) as registry:  # type: ignore[arg-type]
-        reference = Reference(registry.host, "team/bundle", "v1")
+        reference = ImageReference(registry.host, "team/bundle", "v1")
         with (
             pulling(reference, Access(insecure=True)) as client,
             pytest.raises(UserError, match="a blob is larger than 10 bytes"),
@@ -148,15 +148,17 @@ def test_half_a_password_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "reference"),
     [
-        pytest.param("nginx", Reference("docker.io", "library/nginx"), id="short"),
-        pytest.param("quay.io/a/b:v1", Reference("quay.io", "a/b", "v1"), id="tag"),
-        pytest.param("localhost:5000/a", Reference("localhost:5000", "a"), id="port"),
+        pytest.param("nginx", ImageReference("docker.io", "library/nginx"), id="short"),
+        pytest.param("quay.io/a/b:v1", ImageReference("quay.io", "a/b", "v1"), id="tag"),
+        pytest.param("localhost:5000/a", ImageReference("localhost:5000", "a"), id="port"),
         pytest.param(
-            "docker://quay.io/a@sha256:" + "0" * 64, Reference("quay.io", "a", "", "sha256:" + "0" * 64), id="digest"
+            "docker://quay.io/a@sha256:" + "0" * 64,
+            ImageReference("quay.io", "a", "", "sha256:" + "0" * 64),
+            id="digest",
         ),
     ],
 )
-def test_a_reference_has_parts(text: str, reference: Reference) -> None:
+def test_a_reference_has_parts(text: str, reference: ImageReference) -> None:
     assert parse_reference(text) == reference
 
 
@@ -169,7 +171,7 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
         parse_reference(text)
 
 
-REFERENCE = Reference("quay.io", "team/app/bundle")
+REFERENCE = ImageReference("quay.io", "team/app/bundle")
 
 
 def credentials(folder: Path, content: object, **answers: bytes | None) -> Credentials:
@@ -242,7 +244,7 @@ def test_a_real_helper_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     environment = {"REGISTRY_AUTH_FILE": str(path)}
     assert find_credentials(REFERENCE, environment=environment) == Credentials("u", "p")
     with pytest.raises(UserError, match="docker-credential-mine failed with exit code 3"):
-        find_credentials(Reference("ghcr.io", "a/b"), environment=environment)
+        find_credentials(ImageReference("ghcr.io", "a/b"), environment=environment)
 
 
 def test_a_password_is_not_in_what_is_printed() -> None:

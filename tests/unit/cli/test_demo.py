@@ -2,12 +2,12 @@
 
 import pytest
 
-from pointsman.cli.demo import Case, Outcome, batches, cases, verdict
+from pointsman.cli.demo import Case, DemoOutcome, batches, cases, verdict
 
 
-def outcome(*, picked: str | None = "a", answered: str | None = "a", status: int = 200) -> Outcome:
+def outcome(*, picked: str | None = "a", answered: str | None = "a", status: int = 200) -> DemoOutcome:
     case = Case(group="g", prompt="p")
-    return Outcome(case=case, status=status, events=0, picked=picked, reason="r", answered=answered)
+    return DemoOutcome(case=case, status=status, events=0, picked=picked, reason="r", answered=answered)
 
 
 def test_exit_is_zero_only_when_all_agree() -> None:
@@ -22,7 +22,7 @@ def test_exit_is_zero_only_when_all_agree() -> None:
         pytest.param(outcome(status=503), id="refused"),
     ],
 )
-def test_one_that_disagrees_fails_the_demo(bad: Outcome) -> None:
+def test_one_that_disagrees_fails_the_demo(bad: DemoOutcome) -> None:
     assert verdict([outcome(), bad])[1] == 1
 
 

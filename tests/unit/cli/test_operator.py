@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from pointsman.cli import app, main
-from pointsman.cli.operator import Options
+from pointsman.cli.operator import OperatorOptions
 from pointsman.core.documents import read_yaml
 from pointsman.render.manifests.policy import Policy
 
@@ -99,7 +99,7 @@ def test_flags_become_a_policy() -> None:
         metrics_namespaces=(("m/n", "o"),),
         metrics_auth=False,
     )
-    assert Options().to_policy() == Policy()
+    assert OperatorOptions().to_policy() == Policy()
 
 
 def test_the_manifest_says_the_defaults() -> None:

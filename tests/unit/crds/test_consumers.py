@@ -6,11 +6,11 @@ import pytest
 from tests.unit.crds.schemas import definition
 
 from pointsman.api.inference import ALPHA_POOL, GROUP, LEGACY_GROUP, POOL
-from pointsman.crds import Decision, Intent, decide
+from pointsman.crds import Intent, Verdict, decide
 from pointsman.crds.compatibility import TABLE, findings, reads
 from pointsman.crds.consumers import Consumer, consumers
 from pointsman.crds.marks import Holder
-from pointsman.crds.table import Row, render
+from pointsman.crds.table import StatusRow, render
 
 V1, ALPHA = str(POOL), str(ALPHA_POOL)
 
@@ -116,13 +116,13 @@ def test_table_has_every_consumer_from_its_first_version() -> None:
 
 
 def test_glance() -> None:
-    kept = Decision("a.example.dev", "nothing", "is as it should be", holder=Holder(ours=True, name="pointsman"))
-    foreign = Decision("long-name.example.dev", "leave", "belongs to OLM", holder=Holder(ours=False, name="OLM"))
+    kept = Verdict("a.example.dev", "nothing", "is as it should be", holder=Holder(ours=True, name="pointsman"))
+    foreign = Verdict("long-name.example.dev", "leave", "belongs to OLM", holder=Holder(ours=False, name="OLM"))
     missing = decide(definition(), None, intent=Intent())
     rows = [
-        Row(kept, release="v1.5.0", stored=["v1"], objects=3),
-        Row(foreign, release="v1.2.0", stored=["v1", "v1alpha2"], objects=0, established=False),
-        Row(missing),
+        StatusRow(kept, release="v1.5.0", stored=["v1"], objects=3),
+        StatusRow(foreign, release="v1.2.0", stored=["v1", "v1alpha2"], objects=0, established=False),
+        StatusRow(missing),
     ]
     istio = Consumer("controller", "Istio", "istio-system/istiod", "1.27.3")
     text = render(rows, findings([istio], objects={V1: 3}))

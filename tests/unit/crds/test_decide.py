@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.crds.schemas import definition, version
 
-from pointsman.crds import Decision, Definition, Intent, decide
+from pointsman.crds import Definition, Intent, Verdict, decide
 from pointsman.crds.marks import STAMP, holder, installer, rival, stamped
 from pointsman.crds.migration import Progress, bridge, progress, stale_versions
 from pointsman.crds.previous import MIGRATION, PREVIOUS, pack, unpack
@@ -23,7 +23,7 @@ def live(one: Definition, *, owner: str = "pointsman", **metadata: Any) -> dict[
     return {**document, "metadata": head, "status": {"storedVersions": stored}}
 
 
-def done(wanted: Definition, there: dict[str, Any] | None, **intent: Any) -> Decision:
+def done(wanted: Definition, there: dict[str, Any] | None, **intent: Any) -> Verdict:
     return decide(wanted, there, intent=Intent(**intent))
 
 

@@ -14,8 +14,8 @@ from pointsman.epp.pool.pool import Pool
 from pointsman.epp.pool.view import EndpointMetrics, Lora
 from pointsman.epp.replay import Comparison, replay
 from pointsman.epp.request.request import MediaItem, Prompt, Request
-from pointsman.epp.schedule.director import Director, Options
-from pointsman.epp.schedule.explain_log import Recorder, read_recording
+from pointsman.epp.schedule.director import Director, DirectorOptions
+from pointsman.epp.schedule.explain_log import DecisionRecorder, read_recording
 from pointsman.epp.schedule.records import Records
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
@@ -34,11 +34,13 @@ def record(path: Path, *requests: Request, explain: bool = False, **options: Any
         metrics = EndpointMetrics(waiting=waiting, lora=Lora(running=frozenset({"x"})), updated_at=4.0)
         member.scraped(metrics, attributes={"temp": 1.5}, mark=member.mark())
     records = Records()
-    recorder = Recorder(path, clock=lambda: 5.0, **options)
+    recorder = DecisionRecorder(path, clock=lambda: 5.0, **options)
     records.listen(recorder)
     rng = random.Random(7)
     scheduler = Builder(clock=lambda: 5.0, rng=rng).build(load("")).scheduler
-    director = Director(pool=pool, scheduler=scheduler, records=records, rng=rng, options=Options(explain=explain))
+    director = Director(
+        pool=pool, scheduler=scheduler, records=records, rng=rng, options=DirectorOptions(explain=explain)
+    )
     picks = []
     for request in requests:
         decision, reservation = director.direct(request)
@@ -148,4 +150,4 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_wrong_one_named(tmp_path: Pat
 def test_a_disk_that_is_full_costs_no_request(tmp_path: Path) -> None:
     assert len(record(Path("/dev/full"), ask(1), ask(2))) == 2
     with pytest.raises(UserError, match="--record"):
-        Recorder(tmp_path / "no" / "rec.jsonl", clock=lambda: 0.0)
+        DecisionRecorder(tmp_path / "no" / "rec.jsonl", clock=lambda: 0.0)

@@ -13,7 +13,7 @@ from pointsman.kube.backoff import Backoff
 from pointsman.kube.controller import Controller, Reconcile, Result, Watch, Work, owned, referred
 from pointsman.kube.errors import NotLeader, Retry, Terminal
 from pointsman.kube.kinds import Key, Kind, Source
-from pointsman.kube.metrics import Metrics
+from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership
 from pointsman.kube.store import Entry, Store, entry
 from pointsman.kube.view import View
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, reconcile: Reconcile, *, watches: tuple[Watch, ...] = (), **options: Any) -> None:
         self.stores = {WIDGET: Store(WIDGET), SECRET: Store(SECRET)}
-        self.metrics = Metrics()
+        self.metrics = RuntimeMetrics()
         options = {"backoff": Backoff(first=1, cap=8, jitter=0)} | options
         controller = Controller("widget", Source(WIDGET), reconcile, watches=watches, **options)
         self.work = Work(controller, view=View(self.stores), metrics=self.metrics)

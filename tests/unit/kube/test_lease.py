@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pointsman.kube.kinds import Key
-from pointsman.kube.lease import Step, Terms, claimed, decide
+from pointsman.kube.lease import LeaseTerms, Step, claimed, decide
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 KEY = Key("a", "leader")
@@ -40,7 +40,7 @@ def test_decide(document: dict[str, Any] | None, unchanged_for: float, expected:
 
 
 def test_a_new_lease() -> None:
-    document = claimed(None, key=KEY, identity="me", terms=Terms(), now=NOON)
+    document = claimed(None, key=KEY, identity="me", terms=LeaseTerms(), now=NOON)
     assert document["metadata"] == {"namespace": "a", "name": "leader"}
     assert document["spec"] == {
         "acquireTime": "2026-01-02T12:00:00.000000Z",
@@ -52,13 +52,13 @@ def test_a_new_lease() -> None:
 
 
 def test_taking_over_counts_a_transition_and_keeps_the_version() -> None:
-    document = claimed(lease("you", leaseTransitions=3), key=KEY, identity="me", terms=Terms(), now=NOON)
+    document = claimed(lease("you", leaseTransitions=3), key=KEY, identity="me", terms=LeaseTerms(), now=NOON)
     assert document["spec"]["leaseTransitions"] == 4
     assert document["metadata"]["resourceVersion"] == "5"  # so that of two who take it, one fails
 
 
 def test_renewing_keeps_the_time_of_acquisition() -> None:
     before = lease("me", leaseTransitions=3, acquireTime="2026-01-01T00:00:00.000000Z")
-    spec = claimed(before, key=KEY, identity="me", terms=Terms(), now=NOON)["spec"]
+    spec = claimed(before, key=KEY, identity="me", terms=LeaseTerms(), now=NOON)["spec"]
     assert (spec["acquireTime"], spec["leaseTransitions"]) == ("2026-01-01T00:00:00.000000Z", 3)
     assert spec["renewTime"] == "2026-01-02T12:00:00.000000Z"

@@ -2,7 +2,7 @@
 
 from prometheus_client import generate_latest
 
-from pointsman.kube.metrics import Metrics
+from pointsman.kube.metrics import RuntimeMetrics
 
 NAMES = (
     "controller_runtime_reconcile_total",
@@ -24,11 +24,11 @@ NAMES = (
 
 
 def test_controller_runtimes_names() -> None:
-    text = generate_latest(Metrics().registry).decode()
+    text = generate_latest(RuntimeMetrics().registry).decode()
     assert [name for name in NAMES if f"# TYPE {name} " not in text] == []
 
 
 def test_two_runtimes_in_one_process_do_not_meet() -> None:
-    one, two = Metrics(), Metrics()
+    one, two = RuntimeMetrics(), RuntimeMetrics()
     one.errors.labels("x").inc()
     assert two.registry.get_sample_value("controller_runtime_reconcile_errors_total", {"controller": "x"}) is None

@@ -9,7 +9,7 @@ import pytest
 from pointsman.local.drain import drained
 from pointsman.local.plan import Role
 from pointsman.local.ports import any_free
-from pointsman.local.replicas import Member
+from pointsman.local.replicas import PodMember
 from pointsman.render.envoy.addresses import Address
 
 
@@ -30,8 +30,8 @@ async def serving(bodies: list[bytes], *, asked: list[bytes]) -> AsyncIterator[A
         yield Address(host, port)
 
 
-def leaving(role: Role, address: Address) -> Member:
-    return Member(name="a", role=role, address=address, ports={1: address}, healthy=True, leaving=True)
+def leaving(role: Role, address: Address) -> PodMember:
+    return PodMember(name="a", role=role, address=address, ports={1: address}, healthy=True, leaving=True)
 
 
 async def test_simulator_has_no_request_left() -> None:

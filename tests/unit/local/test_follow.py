@@ -9,8 +9,8 @@ from tests.unit.local.test_standard import settings
 
 from pointsman.core.errors import UserError
 from pointsman.local import follow
-from pointsman.local.plan import Plan
-from pointsman.local.state import Folder, Wanted
+from pointsman.local.plan import StackPlan
+from pointsman.local.state import Folder, WantedReplicas
 
 HEAD = "apiVersion: sim.llm-d.io/v1alpha1\nkind: SimulatorDeployment\nmetadata: {name: x}\n"
 
@@ -19,7 +19,7 @@ async def test_wish_for_another_number(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     plans = follow.wishes(settings(replicas=2), folder=folder)
     first = await anext(plans)
-    folder.write_wanted(Wanted(replicas=5))
+    folder.write_wanted(WantedReplicas(replicas=5))
     async with asyncio.timeout(20):
         second = await anext(plans)
     counts = [[each.replicas for each in plan.of("simulator")] for plan in (first, second)]
@@ -50,7 +50,7 @@ async def test_edits_of_a_file(tmp_path: Path) -> None:
     assert applying == f"applying {path}"
 
 
-async def _next(plans: AsyncIterator[Plan]) -> Plan:
+async def _next(plans: AsyncIterator[StackPlan]) -> StackPlan:
     return await anext(plans)
 
 

@@ -9,7 +9,7 @@ from tests.unit.api.test_read import document
 from pointsman.api import parse, read
 from pointsman.core.errors import UserError
 from pointsman.local import objects
-from pointsman.local.plan import Deployment, Plan
+from pointsman.local.plan import Deployment, StackPlan
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.stack import Stack, stack
 
@@ -20,11 +20,11 @@ def rendered(sample: str) -> Stack:
     return stack(read(SAMPLES / f"sim_v1alpha1_simulatordeployment_{sample}.yaml"), Facts())
 
 
-def plan_of(**spec: Any) -> Plan:
+def plan_of(**spec: Any) -> StackPlan:
     return objects.plan(stack(parse(document(**spec), source="it"), Facts()))
 
 
-def by_name(plan: Plan) -> dict[str, Deployment]:
+def by_name(plan: StackPlan) -> dict[str, Deployment]:
     return {each.name: each for each in plan.deployments}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pointsman.core.errors import Unavailable
-from pointsman.local.processes import LONGEST_PAUSE, Process, Program, State, pause
+from pointsman.local.processes import LONGEST_PAUSE, Process, ProcessState, Program, pause
 
 SLEEPER = ("/bin/sh", "-c", "exec sleep 60")
 
@@ -43,8 +43,8 @@ async def eventually(condition: Callable[[], bool], *, timeout: float = 10) -> N
 @asynccontextmanager
 async def running(
     command: tuple[str, ...], log: Path, *, probe: Callable[[], Awaitable[bool]] = always, grace: float = 5
-) -> AsyncIterator[tuple[Process, list[State]]]:
-    states: list[State] = []
+) -> AsyncIterator[tuple[Process, list[ProcessState]]]:
+    states: list[ProcessState] = []
     process = Process(
         Program(name="part", command=command, probe=probe, grace=grace),
         log=log,
@@ -67,7 +67,12 @@ async def test_starts_becomes_ready_and_stops(tmp_path: Path) -> None:
         process.stop()
         await process.until_stopped()
     assert not alive(pid)
-    assert [states[0], *states[-3:]] == [State.STARTING, State.READY, State.STOPPING, State.STOPPED]
+    assert [states[0], *states[-3:]] == [
+        ProcessState.STARTING,
+        ProcessState.READY,
+        ProcessState.STOPPING,
+        ProcessState.STOPPED,
+    ]
 
 
 async def test_comes_back_when_it_is_killed(tmp_path: Path) -> None:
@@ -76,9 +81,9 @@ async def test_comes_back_when_it_is_killed(tmp_path: Path) -> None:
         first = process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        await eventually(lambda: process.state is State.READY and process.pid != first)
+        await eventually(lambda: process.state is ProcessState.READY and process.pid != first)
         assert process.deaths == 1
-        assert State.RESTARTING in states
+        assert ProcessState.RESTARTING in states
 
 
 async def test_what_keeps_dying_is_reported_with_its_last_words(tmp_path: Path) -> None:
@@ -104,9 +109,9 @@ async def test_unready_and_ready_again(tmp_path: Path) -> None:
         await process.until_ready(timeout=5)
         pid = process.pid
         healthy = False
-        await eventually(lambda: process.state is State.UNREADY)
+        await eventually(lambda: process.state is ProcessState.UNREADY)
         healthy = True
-        await eventually(lambda: process.state is State.READY)
+        await eventually(lambda: process.state is ProcessState.READY)
         assert process.pid == pid  # hanging is not dying
 
 
@@ -124,7 +129,7 @@ async def test_what_ignores_the_request_to_stop_is_killed_with_its_children(tmp_
 async def test_stop_during_a_pause_does_not_start_it_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with running(("/bin/sh", "-c", "echo x"), log, probe=never) as (process, _):
-        await eventually(lambda: process.state is State.RESTARTING)
+        await eventually(lambda: process.state is ProcessState.RESTARTING)
         process.stop()
         await asyncio.wait_for(process.until_stopped(), 1)
 

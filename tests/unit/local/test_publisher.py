@@ -9,18 +9,18 @@ from pointsman.core.documents import read_yaml
 from pointsman.local.envoys import Backend
 from pointsman.local.plan import Service
 from pointsman.local.publisher import Outlets, Publisher, hosts
-from pointsman.local.replicas import Member
+from pointsman.local.replicas import PodMember
 from pointsman.render.envoy.addresses import Address
 
 
-def member(port: int, *, healthy: bool = True, leaving: bool = False) -> Member:
+def member(port: int, *, healthy: bool = True, leaving: bool = False) -> PodMember:
     here = Address("127.0.0.1", port)
-    return Member(name=f"s{port}", address=here, ports={8200: here}, healthy=healthy, leaving=leaving)
+    return PodMember(name=f"s{port}", address=here, ports={8200: here}, healthy=healthy, leaving=leaving)
 
 
 class Scene:
     def __init__(self, path: Path) -> None:
-        self.members: list[Member] = []
+        self.members: list[PodMember] = []
         self.pool, self.listing, self.service = path / "pool.json", path / "picker.yaml", path / "service.json"
         outlets = Outlets(
             services=[Service(name="front", selector={}, ports={80: 8200})],
@@ -30,7 +30,7 @@ class Scene:
         )
         self.publisher = Publisher(members=lambda: self.members, outlets=lambda: outlets)
 
-    async def after(self, *members: Member) -> tuple[list[int], list[int]]:
+    async def after(self, *members: PodMember) -> tuple[list[int], list[int]]:
         """Return the ports that Envoy and the picker know, once the files are true."""
         self.members = list(members)
         await self.publisher.publish()

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from pointsman.local.envoys import Backend, Host
 from pointsman.local.plan import Service
-from pointsman.local.replicas import Member, behind, for_envoy, for_picker, next_names, shares, surplus
+from pointsman.local.replicas import PodMember, behind, for_envoy, for_picker, next_names, shares, surplus
 from pointsman.render.envoy.addresses import Address
 
 members = st.lists(
     st.builds(
-        Member,
+        PodMember,
         name=st.text(max_size=3),
         address=st.builds(Address, st.just("127.0.0.1"), st.integers(1, 9)),
         healthy=st.booleans(),
@@ -23,7 +23,7 @@ members = st.lists(
 
 
 @given(members, st.sets(st.builds(Address, st.just("127.0.0.1"), st.integers(1, 9))))
-def test_picker_never_knows_more_than_envoy(known: list[Member], in_envoy: set[Address]) -> None:
+def test_picker_never_knows_more_than_envoy(known: list[PodMember], in_envoy: set[Address]) -> None:
     pickable = for_picker(known, known_to_envoy=in_envoy)
     assert {member.address for member in pickable} <= in_envoy
     assert {member.address for member in pickable} <= set(for_envoy(known))
@@ -31,7 +31,7 @@ def test_picker_never_knows_more_than_envoy(known: list[Member], in_envoy: set[A
 
 
 def test_dead_replica_stays_with_envoy_whose_retries_need_a_stable_list() -> None:
-    dead = Member(name="a", address=Address("127.0.0.1", 1), healthy=False, leaving=False)
+    dead = PodMember(name="a", address=Address("127.0.0.1", 1), healthy=False, leaving=False)
     assert for_envoy([dead]) == [dead.address]
 
 
@@ -66,9 +66,9 @@ def test_new_replicas_by_process(together: bool, processes: list[list[str]]) -> 
     assert shares([], together=together) == []
 
 
-def pod(number: int, *, healthy: bool = True, leaving: bool = False, **more: Any) -> Member:
+def pod(number: int, *, healthy: bool = True, leaving: bool = False, **more: Any) -> PodMember:
     ports = {port: Address("127.0.0.1", port + number) for port in (9000, 9100)}
-    return Member(name=f"p{number}", address=ports[9000], ports=ports, healthy=healthy, leaving=leaving, **more)
+    return PodMember(name=f"p{number}", address=ports[9000], ports=ports, healthy=healthy, leaving=leaving, **more)
 
 
 def test_behind_a_service_is_who_is_selected_healthy_and_stays() -> None:

@@ -4,13 +4,13 @@ import msgspec
 from rich.console import Console
 from tests.unit.local.test_state import STACK
 
-from pointsman.local.observe import Endpoint
+from pointsman.local.observe import ObservedEndpoint
 from pointsman.local.screen import lines, table
 
-ENDPOINT = Endpoint(
+ENDPOINT = ObservedEndpoint(
     name="simulator-0", address="127.0.0.1:8200", state="ready", pid=1, running=2, waiting=0, inflight=2, picks=17
 )
-SILENT = Endpoint(
+SILENT = ObservedEndpoint(
     name="simulator-1",
     address="127.0.0.1:8201",
     state="unready",

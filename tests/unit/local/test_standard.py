@@ -9,7 +9,7 @@ import pytest
 from pointsman.core import flags
 from pointsman.core.errors import UserError
 from pointsman.local import programs
-from pointsman.local.plan import Deployment, Plan
+from pointsman.local.plan import Deployment, StackPlan
 from pointsman.local.standard import Places, Settings, plan, resource
 from pointsman.local.state import Folder
 from pointsman.render.envoy.addresses import Address
@@ -37,7 +37,7 @@ def settings(**changes: Any) -> Settings:
     return Settings(**basis | changes)
 
 
-def planned(**changes: Any) -> Plan:
+def planned(**changes: Any) -> StackPlan:
     return plan(settings(**changes), folder=FOLDER)
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from pointsman.core.errors import Unavailable
 from pointsman.core.files import replace
-from pointsman.local.state import Folder, Replica, Stack, Wanted, default_folder
+from pointsman.local.state import Folder, Replica, StackState, WantedReplicas, default_folder
 
-STACK = Stack(
+STACK = StackState(
     pid=1,
     ready=True,
     gateway="http://127.0.0.1:8080",
@@ -70,9 +70,9 @@ def test_record_of_a_dead_supervisor_is_not_believed(tmp_path: Path) -> None:
 def test_wanted_is_what_was_asked_last_and_a_new_supervisor_forgets_it(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert folder.wanted() is None
-    folder.write_wanted(Wanted(replicas=5))
-    folder.write_wanted(Wanted(replicas=2))
-    assert folder.wanted() == Wanted(replicas=2)
+    folder.write_wanted(WantedReplicas(replicas=5))
+    folder.write_wanted(WantedReplicas(replicas=2))
+    assert folder.wanted() == WantedReplicas(replicas=2)
     folder.acquire()
     assert folder.wanted() is None
 

@@ -9,7 +9,7 @@ import pytest
 from pointsman.kube import Client, Kind, View
 from pointsman.kube.reflector import State
 from pointsman.kube.store import Store, entry
-from pointsman.operator.facts import Server, Sight, ask
+from pointsman.operator.facts import ClusterFacts, ServerVersion, ask
 from pointsman.operator.kinds import DESTINATION_RULE, GATEWAY, GATEWAY_CLASS, HTTP_ROUTE, INFERENCE_POOL
 from pointsman.render.manifests.facts import Facts
 
@@ -27,7 +27,7 @@ def view(states: Mapping[Kind, State], *, classes: Mapping[str, str] | None = No
 
 
 def facts(states: Mapping[Kind, State], **more: Mapping[str, str]) -> Facts:
-    return Sight().facts(view(states, **more), Server())
+    return ClusterFacts().facts(view(states, **more), ServerVersion())
 
 
 def test_nothing_is_there() -> None:
@@ -58,17 +58,17 @@ def test_a_class_counts_once_its_controller_has_accepted_it() -> None:
 
 
 def test_a_kind_that_cannot_be_reached_is_what_it_was() -> None:
-    sight = Sight()
-    there = sight.facts(view({INFERENCE_POOL: "following"}), Server())
+    sight = ClusterFacts()
+    there = sight.facts(view({INFERENCE_POOL: "following"}), ServerVersion())
     assert there.inference_pool and not there.istio
-    stumbled = sight.facts(view({INFERENCE_POOL: "unreachable", DESTINATION_RULE: "unreachable"}), Server())
+    stumbled = sight.facts(view({INFERENCE_POOL: "unreachable", DESTINATION_RULE: "unreachable"}), ServerVersion())
     assert stumbled == there
-    assert not sight.facts(view({}), Server()).inference_pool
+    assert not sight.facts(view({}), ServerVersion()).inference_pool
 
 
 @pytest.mark.parametrize(("minor", "expected"), [(29, False), (30, True), (99, True)])
 def test_containers_can_be_told_to_wait_since_1_30(minor: int, expected: bool) -> None:
-    assert Sight().facts(view({}), Server(minor=minor)).sleep_action is expected
+    assert ClusterFacts().facts(view({}), ServerVersion(minor=minor)).sleep_action is expected
 
 
 def serving(answers: Mapping[str, object]) -> Client:
@@ -82,17 +82,17 @@ def serving(answers: Mapping[str, object]) -> Client:
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        pytest.param({"/version": {"minor": "29"}, "/apis": {"groups": []}}, Server(minor=29), id="plain"),
-        pytest.param({"/version": {"minor": "30+"}, "/apis": {}}, Server(minor=30), id="a vendor's number"),
-        pytest.param({"/version": {"minor": ""}, "/apis": {}}, Server(), id="no number"),
+        pytest.param({"/version": {"minor": "29"}, "/apis": {"groups": []}}, ServerVersion(minor=29), id="plain"),
+        pytest.param({"/version": {"minor": "30+"}, "/apis": {}}, ServerVersion(minor=30), id="a vendor's number"),
+        pytest.param({"/version": {"minor": ""}, "/apis": {}}, ServerVersion(), id="no number"),
         pytest.param(
             {"/version": {"minor": "31"}, "/apis": {"groups": [{"name": "security.openshift.io"}]}},
-            Server(minor=31, openshift=True),
+            ServerVersion(minor=31, openshift=True),
             id="OpenShift",
         ),
-        pytest.param({}, Server(), id="it does not tell"),
+        pytest.param({}, ServerVersion(), id="it does not tell"),
     ],
 )
-async def test_what_the_server_says_of_itself(answers: dict[str, object], expected: Server) -> None:
+async def test_what_the_server_says_of_itself(answers: dict[str, object], expected: ServerVersion) -> None:
     async with serving(answers) as client:
         assert await ask(client) == expected

@@ -8,7 +8,7 @@ import pytest
 from pointsman.core.errors import UserError
 from pointsman.kube import Client
 from pointsman.operator import process
-from pointsman.operator.process import Plan, Process, own_namespace, split_address
+from pointsman.operator.process import Process, ProcessPlan, own_namespace, split_address
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_pods_account_says_where_it_is(tmp_path: Path, monkeypatch: pytest.Mon
 
 def make(**plan: object) -> Process:
     nowhere = Client(httpx2.AsyncClient(base_url="http://127.0.0.1:9", trust_env=False))
-    return Process(nowhere, Plan(**plan), environment={"POD_NAMESPACE": "home"})  # type: ignore[arg-type] # as written
+    return Process(nowhere, ProcessPlan(**plan), environment={"POD_NAMESPACE": "home"})  # type: ignore[arg-type] # as written
 
 
 async def test_one_runtime_for_all_namespaces_or_one_for_each() -> None:

@@ -14,7 +14,7 @@ from pointsman.wire.frames import (
     HEADER,
     PREFACE,
     Code,
-    Kind,
+    FrameKind,
     frame,
     settings,
 )
@@ -42,7 +42,7 @@ class Frame:
     @property
     def code(self) -> Code:
         """The error code of RST_STREAM or GOAWAY."""
-        at = 4 if self.kind == Kind.GOAWAY else 0
+        at = 4 if self.kind == FrameKind.GOAWAY else 0
         return Code(int.from_bytes(self.payload[at : at + 4], "big"))
 
 
@@ -104,7 +104,7 @@ class Client:
         self.greeting = list(split(self.connection.out.take()))
         if greet:
             self.send(PREFACE + settings({}))
-            self.send(frame(Kind.SETTINGS, ACK, 0))
+            self.send(frame(FrameKind.SETTINGS, ACK, 0))
 
     def _accept(self, connection: Connection, stream: Stream, headers: Block) -> Handler:
         handler = Recorder(connection, stream, headers)
@@ -123,7 +123,7 @@ class Client:
     ) -> bytes:
         """Return a HEADERS frame."""
         block = self.encoder.encode(fields if fields is not None else GRPC_HEADERS, huffman=True)
-        return frame(Kind.HEADERS, flags | (END_STREAM if end else 0), stream, block)
+        return frame(FrameKind.HEADERS, flags | (END_STREAM if end else 0), stream, block)
 
     def decode(self, each: Frame) -> dict[str, str]:
         """Return the headers in a HEADERS frame."""
@@ -131,10 +131,12 @@ class Client:
 
     def open(self, stream: int, *, end: bool = False) -> Recorder:
         """Open a stream and return its handler."""
-        assert not [f for f in self.send(self.headers(stream, end=end)) if f.kind in {Kind.RST_STREAM, Kind.GOAWAY}]
+        assert not [
+            f for f in self.send(self.headers(stream, end=end)) if f.kind in {FrameKind.RST_STREAM, FrameKind.GOAWAY}
+        ]
         return self.handlers[-1]
 
 
 def data_frame(stream: int, payload: bytes, *, end: bool = False) -> bytes:
     """Return a DATA frame."""
-    return frame(Kind.DATA, END_STREAM if end else 0, stream, payload)
+    return frame(FrameKind.DATA, END_STREAM if end else 0, stream, payload)

@@ -15,7 +15,7 @@ from pointsman.wire.frames import (
     PADDED,
     PREFACE,
     Code,
-    Kind,
+    FrameKind,
     Setting,
     frame,
     goaway,
@@ -28,12 +28,12 @@ from pointsman.wire.limits import Limits, Rate
 
 def ends(frames: list[Frame]) -> list[tuple[int, Code]]:
     """Return what ended something: (stream, code), stream 0 for the connection."""
-    return [(f.stream, f.code) for f in frames if f.kind in {Kind.RST_STREAM, Kind.GOAWAY}]
+    return [(f.stream, f.code) for f in frames if f.kind in {FrameKind.RST_STREAM, FrameKind.GOAWAY}]
 
 
 def test_greets_before_it_is_spoken_to() -> None:
     client = Client(greet=False)
-    assert [f.kind for f in client.greeting] == [Kind.SETTINGS, Kind.WINDOW_UPDATE]
+    assert [f.kind for f in client.greeting] == [FrameKind.SETTINGS, FrameKind.WINDOW_UPDATE]
 
 
 def test_takes_frames_cut_anywhere() -> None:
@@ -62,7 +62,7 @@ def test_header_blocks_are_decoded_once_after_the_table_is_gone() -> None:
     client = Client()
     for stream in range(1, 20, 2):
         client.send(client.headers(stream))
-    client.send(frame(Kind.SETTINGS, ACK, 0))  # for the request to do without a table
+    client.send(frame(FrameKind.SETTINGS, ACK, 0))  # for the request to do without a table
     client.encoder.header_table_size = 0
     client.send(client.headers(21))
     client.send(client.headers(23))
@@ -75,7 +75,7 @@ def test_a_peer_that_acknowledges_but_keeps_its_table_is_still_understood() -> N
     client = Client()
     for stream in range(1, 40, 2):
         if stream == 21:
-            client.send(frame(Kind.SETTINGS, ACK, 0))
+            client.send(frame(FrameKind.SETTINGS, ACK, 0))
         client.send(client.headers(stream, [*GRPC_HEADERS, ("x-n", str(stream))]))
     assert [h.headers.fields[b"x-n"] for h in client.handlers] == [str(n).encode() for n in range(1, 40, 2)]
 
@@ -118,7 +118,7 @@ def test_data_after_the_peer_ended_its_side_is_an_error_of_that_stream_only() ->
 def test_padding_is_taken_off() -> None:
     client = Client()
     handler = client.open(1)
-    client.send(frame(Kind.DATA, PADDED | END_STREAM, 1, b"\x03abc\0\0\0"))
+    client.send(frame(FrameKind.DATA, PADDED | END_STREAM, 1, b"\x03abc\0\0\0"))
     assert handler.received == [(b"abc", True)]
 
 
@@ -126,10 +126,10 @@ def test_headers_over_continuations() -> None:
     client = Client()
     block = client.encoder.encode([*GRPC_HEADERS, ("x-long", "v" * 400)])
     parts = [block[at : at + 50] for at in range(0, len(block), 50)]
-    client.send(frame(Kind.HEADERS, 0, 1, parts[0]))
+    client.send(frame(FrameKind.HEADERS, 0, 1, parts[0]))
     for part in parts[1:-1]:
-        client.send(frame(Kind.CONTINUATION, 0, 1, part))
-    client.send(frame(Kind.CONTINUATION, END_HEADERS, 1, parts[-1]))
+        client.send(frame(FrameKind.CONTINUATION, 0, 1, part))
+    client.send(frame(FrameKind.CONTINUATION, END_HEADERS, 1, parts[-1]))
     assert client.handlers[0].headers.fields[b"x-long"] == b"v" * 400
 
 
@@ -140,7 +140,7 @@ def test_windows_are_given_back_as_they_are_used() -> None:
     sent = 0
     while sent < CONNECTION_WINDOW:
         for f in client.send(data_frame(1, b"x" * 16_384)):
-            assert f.kind == Kind.WINDOW_UPDATE
+            assert f.kind == FrameKind.WINDOW_UPDATE
             given[f.stream] += int.from_bytes(f.payload, "big")
         sent += 16_384
         assert sent - given[1] <= STREAM_WINDOW
@@ -155,7 +155,7 @@ def test_data_beyond_the_window_ends_the_connection() -> None:
 
 
 def test_ping_is_answered_with_its_own_bytes() -> None:
-    assert Client().send(frame(Kind.PING, 0, 0, b"12345678")) == [Frame(Kind.PING, ACK, 0, b"12345678")]
+    assert Client().send(frame(FrameKind.PING, 0, 0, b"12345678")) == [Frame(FrameKind.PING, ACK, 0, b"12345678")]
 
 
 def test_drain_serves_what_is_open_and_then_closes() -> None:
@@ -163,10 +163,10 @@ def test_drain_serves_what_is_open_and_then_closes() -> None:
     handler = client.open(1)
     client.connection.drain()
     first = list(split(client.connection.out.take()))
-    assert [f.kind for f in first] == [Kind.GOAWAY, Kind.PING]
+    assert [f.kind for f in first] == [FrameKind.GOAWAY, FrameKind.PING]
     assert first[0].payload[:4] == MAX_WINDOW.to_bytes(4, "big"), "streams under way may still arrive"
     late = client.open(3)  # sent before the client saw the GOAWAY
-    second = client.send(frame(Kind.PING, ACK, 0, first[1].payload))
+    second = client.send(frame(FrameKind.PING, ACK, 0, first[1].payload))
     assert second[0].payload[:4] == (3).to_bytes(4, "big")
     assert ends(client.send(client.headers(5))) == [(5, Code.REFUSED_STREAM)], "and no more after that"
     assert not client.connection.closing
@@ -222,21 +222,21 @@ def bad_requests(client: Client) -> list[bytes]:
     [
         pytest.param("stream_errors", bad_requests, id="malformed requests"),
         pytest.param("settings", lambda _: [settings({})] * 9, id="SETTINGS"),
-        pytest.param("ignored_frames", lambda _: [frame(Kind.SETTINGS, ACK, 0)] * 9, id="SETTINGS ACK"),
-        pytest.param("pings", lambda _: [frame(Kind.PING, 0, 0, b"x" * 8)] * 9, id="PING"),
-        pytest.param("ignored_frames", lambda _: [frame(Kind.PING, ACK, 0, b"x" * 8)] * 9, id="PING ACK"),
+        pytest.param("ignored_frames", lambda _: [frame(FrameKind.SETTINGS, ACK, 0)] * 9, id="SETTINGS ACK"),
+        pytest.param("pings", lambda _: [frame(FrameKind.PING, 0, 0, b"x" * 8)] * 9, id="PING"),
+        pytest.param("ignored_frames", lambda _: [frame(FrameKind.PING, ACK, 0, b"x" * 8)] * 9, id="PING ACK"),
         pytest.param("empty_data", lambda c: [c.headers(1)] + [data_frame(1, b"")] * 9, id="empty DATA"),
         pytest.param("ignored_frames", lambda _: [frame(0x7F, 0, 0, b"x")] * 9, id="unknown frames"),
-        pytest.param("ignored_frames", lambda _: [frame(Kind.PRIORITY, 0, 9, b"\0\0\0\1\1")] * 9, id="PRIORITY"),
+        pytest.param("ignored_frames", lambda _: [frame(FrameKind.PRIORITY, 0, 9, b"\0\0\0\1\1")] * 9, id="PRIORITY"),
         pytest.param("window_updates", lambda _: [window_update(0, 1)] * 9, id="WINDOW_UPDATE"),
         pytest.param(
             "continuations",
-            lambda _: [frame(Kind.HEADERS, 0, 1, b"")] + [frame(Kind.CONTINUATION, 0, 1, b"")] * 9,
+            lambda _: [frame(FrameKind.HEADERS, 0, 1, b"")] + [frame(FrameKind.CONTINUATION, 0, 1, b"")] * 9,
             id="CONTINUATION",
         ),
         pytest.param(
             "header_block_bytes",
-            lambda _: [frame(Kind.HEADERS, 0, 1, b"\0" * 600), frame(Kind.CONTINUATION, 0, 1, b"\0" * 600)],
+            lambda _: [frame(FrameKind.HEADERS, 0, 1, b"\0" * 600), frame(FrameKind.CONTINUATION, 0, 1, b"\0" * 600)],
             id="header block",
         ),
     ],
@@ -246,7 +246,7 @@ def test_a_flood_ends_in_enhance_your_calm(limit: str, flood: Callable[[Client],
     frames: list[Frame] = []
     for piece in flood(client):
         frames += client.send(piece)
-    assert (frames[-1].kind, frames[-1].code) == (Kind.GOAWAY, Code.ENHANCE_YOUR_CALM)
+    assert (frames[-1].kind, frames[-1].code) == (FrameKind.GOAWAY, Code.ENHANCE_YOUR_CALM)
     assert client.hits == [limit]
     assert client.connection.closing
     assert all(h.closings == 1 for h in client.handlers)
@@ -257,7 +257,7 @@ def test_a_flood_that_keeps_within_the_rate_is_served() -> None:
     client = Client(limits=SMALL)
     for _ in range(50):
         client.clock.now += 1.0
-        assert len(client.send(frame(Kind.PING, 0, 0, b"x" * 8))) == 1
+        assert len(client.send(frame(FrameKind.PING, 0, 0, b"x" * 8))) == 1
 
 
 def test_resets_after_an_answer_never_count() -> None:
@@ -356,14 +356,17 @@ def test_an_hpack_bomb_is_defused() -> None:
     big = ("x-bomb", "v" * 3000)
     client.encoder.encode([big])
     bomb = client.encoder.encode([*GRPC_HEADERS, big] + [big] * 30)
-    frames = client.send(frame(Kind.HEADERS, END_HEADERS, 1, bomb))
+    frames = client.send(frame(FrameKind.HEADERS, END_HEADERS, 1, bomb))
     assert len(bomb) < 10_000, "small on the wire"
-    assert [f.code for f in frames if f.kind == Kind.GOAWAY] in ([Code.ENHANCE_YOUR_CALM], [Code.COMPRESSION_ERROR])
+    assert [f.code for f in frames if f.kind == FrameKind.GOAWAY] in (
+        [Code.ENHANCE_YOUR_CALM],
+        [Code.COMPRESSION_ERROR],
+    )
 
 
 def test_an_oversized_frame_is_refused_before_its_payload_comes() -> None:
     client = Client()
-    head = frame(Kind.DATA, 0, 1, b"x" * 16_385)[:9]
+    head = frame(FrameKind.DATA, 0, 1, b"x" * 16_385)[:9]
     assert ends(client.send(head)) == [(0, Code.FRAME_SIZE_ERROR)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.wire.peers import GRPC_HEADERS, Client, data_frame
 from tests.unit.wire.test_grpc import GrpcClient, calls, framed
 
-from pointsman.wire.frames import PREFACE, Code, Kind, frame
+from pointsman.wire.frames import PREFACE, Code, FrameKind, frame
 from pointsman.wire.frames import settings as settings_frame
 
 EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "300"))
@@ -22,14 +22,18 @@ FRAMES = st.builds(
 )
 GOOD_BLOCK = Client().encoder.encode(GRPC_HEADERS)
 LIKELY = st.one_of(
-    st.builds(lambda n, end: frame(Kind.HEADERS, 4 | end, n, GOOD_BLOCK), STREAM_IDS, st.sampled_from([0, 1])),
+    st.builds(lambda n, end: frame(FrameKind.HEADERS, 4 | end, n, GOOD_BLOCK), STREAM_IDS, st.sampled_from([0, 1])),
     st.builds(
         lambda n, body, end: data_frame(n, framed(body), end=end), STREAM_IDS, st.binary(max_size=50), st.booleans()
     ),
-    st.builds(lambda n, code: frame(Kind.RST_STREAM, 0, n, code.to_bytes(4, "big")), STREAM_IDS, st.integers(0, 20)),
-    st.builds(lambda n, by: frame(Kind.WINDOW_UPDATE, 0, n, by.to_bytes(4, "big")), STREAM_IDS, st.integers(0, 2**31)),
     st.builds(
-        lambda key, value: frame(Kind.SETTINGS, 0, 0, key.to_bytes(2, "big") + value.to_bytes(4, "big")),
+        lambda n, code: frame(FrameKind.RST_STREAM, 0, n, code.to_bytes(4, "big")), STREAM_IDS, st.integers(0, 20)
+    ),
+    st.builds(
+        lambda n, by: frame(FrameKind.WINDOW_UPDATE, 0, n, by.to_bytes(4, "big")), STREAM_IDS, st.integers(0, 2**31)
+    ),
+    st.builds(
+        lambda key, value: frame(FrameKind.SETTINGS, 0, 0, key.to_bytes(2, "big") + value.to_bytes(4, "big")),
         st.integers(0, 9),
         st.integers(0, 2**32 - 1),
     ),
@@ -39,7 +43,7 @@ LIKELY = st.one_of(
 
 def check(client: Client, data: bytes) -> None:
     for each in client.send(data):
-        if each.kind == Kind.GOAWAY:
+        if each.kind == FrameKind.GOAWAY:
             assert each.code != Code.INTERNAL_ERROR, each.payload[8:]
             assert client.connection.closing or each.code == Code.NO_ERROR
 
@@ -84,13 +88,13 @@ def test_fuzz_mutated_conversations(data: st.DataObject) -> None:
     client.connection.lost()
     client = GrpcClient()
     talk = bytearray(
-        frame(Kind.HEADERS, 4, 1, GOOD_BLOCK)
+        frame(FrameKind.HEADERS, 4, 1, GOOD_BLOCK)
         + data_frame(1, framed(b"one") + framed(b"two" * 300))
         + settings_frame({})
-        + frame(Kind.HEADERS, 0, 3, GOOD_BLOCK[:10])
-        + frame(Kind.CONTINUATION, 4, 3, GOOD_BLOCK[10:])
+        + frame(FrameKind.HEADERS, 0, 3, GOOD_BLOCK[:10])
+        + frame(FrameKind.CONTINUATION, 4, 3, GOOD_BLOCK[10:])
         + data_frame(3, framed(b"x"), end=True)
-        + frame(Kind.PING, 0, 0, b"12345678")
+        + frame(FrameKind.PING, 0, 0, b"12345678")
         + data_frame(1, b"", end=True)
     )
     for _ in range(data.draw(st.integers(1, 6))):

@@ -10,7 +10,7 @@ from tests.unit.wire.peers import GRPC_HEADERS, Client, Clock, data_frame, split
 
 from pointsman.core.budget import Budget
 from pointsman.wire.connection import STREAM_BYTES, Connection
-from pointsman.wire.frames import PREFACE, Code, Kind, reset, settings
+from pointsman.wire.frames import PREFACE, Code, FrameKind, reset, settings
 from pointsman.wire.grpc import Call, Failure, Push, Router, Status
 from pointsman.wire.limits import Limits
 from pointsman.wire.protobuf import Data
@@ -77,9 +77,9 @@ class GrpcClient(Client):
         body = b""
         headers: dict[str, str] = {}
         for each in self.send(data):
-            if each.kind == Kind.DATA:
+            if each.kind == FrameKind.DATA:
                 body += each.payload
-            elif each.kind == Kind.HEADERS:
+            elif each.kind == FrameKind.HEADERS:
                 headers = self.decode(each)
         return unframe(body), headers
 
@@ -112,7 +112,7 @@ def test_all_replies_to_a_message_leave_in_one_frame() -> None:
     client = GrpcClient()
     client.start()
     kinds = [f.kind for f in client.send(data_frame(1, framed(b"twice")))]
-    assert kinds == [Kind.HEADERS, Kind.DATA]
+    assert kinds == [FrameKind.HEADERS, FrameKind.DATA]
 
 
 def test_half_close_ends_with_ok() -> None:
@@ -183,7 +183,7 @@ def test_incomplete_messages_cost_bounded_memory() -> None:
         client.start(stream)
         frames += client.results + client.send(data_frame(stream, framed(b"x" * 999)[:-1]))
         assert budget.held <= budget.limit
-    ended = [(f.stream, f.code) for f in frames if f.kind == Kind.RST_STREAM]
+    ended = [(f.stream, f.code) for f in frames if f.kind == FrameKind.RST_STREAM]
     assert ended == [(stream, Code.ENHANCE_YOUR_CALM) for stream in (1, 3)], "the oldest of equals"
     assert client.read(data_frame(19, b"x" * 1))[0] == [b"x" * 999], "the connection goes on, and so do the others"
     client.connection.lost()

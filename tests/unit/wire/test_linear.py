@@ -10,7 +10,7 @@ import pytest
 from tests.unit.wire.peers import Client, data_frame
 from tests.work import count_work
 
-from pointsman.wire.frames import ACK, END_HEADERS, PAIR, Code, Kind, Setting, frame, goaway, reset, window_update
+from pointsman.wire.frames import ACK, END_HEADERS, PAIR, Code, FrameKind, Setting, frame, goaway, reset, window_update
 from pointsman.wire.limits import Limits, Rate
 
 MANY = 1500
@@ -24,7 +24,7 @@ Flood = Callable[[Client, int], Iterable[bytes]]
 def windows(_: Client, count: int) -> Iterable[bytes]:
     """One frame after the other that says of two sizes, many times."""
     pairs = b"".join(PAIR.pack(Setting.INITIAL_WINDOW_SIZE, n % 2) for n in range(600))
-    return [frame(Kind.SETTINGS, 0, 0, pairs)] * (count // 100)
+    return [frame(FrameKind.SETTINGS, 0, 0, pairs)] * (count // 100)
 
 
 FLOODS: dict[str, Flood] = {
@@ -35,16 +35,16 @@ FLOODS: dict[str, Flood] = {
         c.headers(i) + reset(i, Code.CANCEL) for i in range(100_001, 100_001 + 2 * n, 2)
     ],
     "CONTINUATION": lambda c, n: [
-        frame(Kind.HEADERS, 0, i, c.headers(1)[9:])
-        + frame(Kind.CONTINUATION, 0, i, b"") * 20
-        + frame(Kind.CONTINUATION, END_HEADERS, i, b"")
+        frame(FrameKind.HEADERS, 0, i, c.headers(1)[9:])
+        + frame(FrameKind.CONTINUATION, 0, i, b"") * 20
+        + frame(FrameKind.CONTINUATION, END_HEADERS, i, b"")
         for i in range(100_001, 100_001 + n // 10, 2)
     ],
-    "PRIORITY": lambda _, n: [frame(Kind.PRIORITY, 0, 1, b"\0\0\0\3\1")] * n,
+    "PRIORITY": lambda _, n: [frame(FrameKind.PRIORITY, 0, 1, b"\0\0\0\3\1")] * n,
     "RST_STREAM": lambda _, n: [reset(3, Code.CANCEL)] * n,
     "SETTINGS": windows,
-    "SETTINGS ACK": lambda _, n: [frame(Kind.SETTINGS, ACK, 0)] * n,
-    "PING": lambda _, n: [frame(Kind.PING, 0, 0, b"12345678")] * n,
+    "SETTINGS ACK": lambda _, n: [frame(FrameKind.SETTINGS, ACK, 0)] * n,
+    "PING": lambda _, n: [frame(FrameKind.PING, 0, 0, b"12345678")] * n,
     "GOAWAY": lambda _, n: [goaway(0, Code.NO_ERROR)] * n,
     "WINDOW_UPDATE of the connection": lambda _, n: [window_update(0, 1)] * n,
     "WINDOW_UPDATE of a stream": lambda _, n: [window_update(5, 1)] * n,
@@ -54,7 +54,7 @@ FLOODS: dict[str, Flood] = {
 
 def open_streams(client: Client, *, count: int, connection_window: int) -> None:
     """Open streams, of which half have something to send that their own window holds back."""
-    client.send(frame(Kind.SETTINGS, 0, 0, PAIR.pack(Setting.INITIAL_WINDOW_SIZE, 0)))
+    client.send(frame(FrameKind.SETTINGS, 0, 0, PAIR.pack(Setting.INITIAL_WINDOW_SIZE, 0)))
     client.connection.out.window = connection_window
     for n in range(count):
         handler = client.open(2 * n + 1)
@@ -96,7 +96,7 @@ def test_a_frame_of_settings_looks_at_the_streams_once() -> None:
 
     def frames(settings: int) -> bytes:
         pairs = b"".join(PAIR.pack(Setting.INITIAL_WINDOW_SIZE, (n + 1) % 2) for n in range(settings))
-        return frame(Kind.SETTINGS, 0, 0, pairs)
+        return frame(FrameKind.SETTINGS, 0, 0, pairs)
 
     few = work(lambda _, n: [frames(n)], count=3, streams=MANY)
     many = work(lambda _, n: [frames(n)], count=2001, streams=MANY)

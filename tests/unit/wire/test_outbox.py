@@ -5,7 +5,7 @@ from tests.unit.wire.peers import split
 from tests.work import count_work
 
 from pointsman.core.budget import Budget
-from pointsman.wire.frames import END_STREAM, Code, Kind, StreamFault
+from pointsman.wire.frames import END_STREAM, Code, FrameKind, StreamFault
 from pointsman.wire.outbox import Outbox, Stream
 
 
@@ -21,7 +21,7 @@ def make(*, limit: int = 1 << 20) -> tuple[Outbox, list[int]]:
 
 def sent(out: Outbox) -> list[tuple[int, int]]:
     """Return (stream, size) of the DATA frames that left."""
-    return [(f.stream, len(f.payload)) for f in split(out.take()) if f.kind == Kind.DATA]
+    return [(f.stream, len(f.payload)) for f in split(out.take()) if f.kind == FrameKind.DATA]
 
 
 def test_small_data_leaves_at_once() -> None:
@@ -47,7 +47,7 @@ def test_data_waits_for_the_streams_window_and_trailers_wait_for_data() -> None:
     assert sent(out) == [(1, 10)]
     out.widen(stream, 10)
     frames = list(split(out.take()))
-    assert [(f.kind, len(f.payload)) for f in frames] == [(Kind.DATA, 5), (Kind.HEADERS, 8)]
+    assert [(f.kind, len(f.payload)) for f in frames] == [(FrameKind.DATA, 5), (FrameKind.HEADERS, 8)]
     assert frames[-1].flags & END_STREAM
     assert ended == [1]
 

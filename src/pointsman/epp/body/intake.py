@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from pointsman.epp.body.parsers import DEFAULT, Parser, ParserChoice
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.request.request import Needs, Rendered, Request
 
 
@@ -21,7 +21,7 @@ def choose_parser(headers: Mapping[str, str], *, needs: Needs) -> Parser:
     return _choice(needs.parsers).choose(headers)
 
 
-def add_body(request: Request, reading: Reading, *, rendered: Rendered | None = None) -> Request:
+def add_body(request: Request, reading: BodyReading, *, rendered: Rendered | None = None) -> Request:
     """Return the request with what its body says, in the tokens of a tokenizer service where there are some."""
     return Request(
         id=request.id,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from pointsman.epp.body.ahead import Ahead
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.request.request import Needs
 from pointsman.wire.protobuf import Data
 
@@ -46,7 +46,7 @@ class Body:
         if self._hashes and not last and self._size >= _WORTHWHILE and len(self._parts) > 1:
             self._look_ahead()
 
-    def read(self) -> Reading | None:
+    def read(self) -> BodyReading | None:
         """Return what it says, now that it is whole; None when it is empty.
 
         Raises BadRequest.
@@ -55,7 +55,7 @@ class Body:
         whole = parts[0] if len(parts) == 1 else b"".join(parts)
         if not whole:
             return None
-        return Reading(whole, needs=self._needs, ahead=self._ahead, headers=self._headers)
+        return BodyReading(whole, needs=self._needs, ahead=self._ahead, headers=self._headers)
 
     def _look_ahead(self) -> None:
         if self._ahead is None:

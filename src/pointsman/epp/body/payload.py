@@ -58,7 +58,7 @@ _read_members: Callable[[Data], _Members] = msgspec.json.Decoder(_Members).decod
 _read_model: Callable[[Data], _ModelOnly] = msgspec.json.Decoder(_ModelOnly).decode
 
 
-class Reading:
+class BodyReading:
     """A body that was read as far as `needs` asks for; its prompt is worked out when it is asked for.
 
     Raises BadRequest when it is not a JSON object.

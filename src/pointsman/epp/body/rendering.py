@@ -11,14 +11,14 @@ import msgspec
 
 from pointsman.epp.body.media import feature_items
 from pointsman.epp.body.parsers import path_of
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.body.prompts import token_bytes
 from pointsman.epp.request.request import Rendered, TokenService
 
 _CHAT, _COMPLETION = "/chat/completions", "/completions"  # the first ends like the second
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class TokenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What one request asks of the service."""
 
     service: TokenService
@@ -40,13 +40,13 @@ _read_chat = msgspec.json.Decoder(_Answer).decode
 _read_completions = msgspec.json.Decoder(list[_Answer]).decode
 
 
-def question(reading: Reading, *, headers: Mapping[str, str], service: TokenService) -> Question | None:
+def question(reading: BodyReading, *, headers: Mapping[str, str], service: TokenService) -> TokenQuestion | None:
     """Return what to ask about a body; None where it must be estimated, or need not be."""
     path = path_of(headers)
     api = next((each for each in (_CHAT, _COMPLETION) if path.endswith(each)), None)
     if api is None or reading.has_tokens or not reading.has_prompt:
         return None
-    return Question(
+    return TokenQuestion(
         service=service,
         path=f"{service.prefix}/v1{api}/render",
         body=reading.naming(service.model),
@@ -54,7 +54,7 @@ def question(reading: Reading, *, headers: Mapping[str, str], service: TokenServ
     )
 
 
-def read_answer(asked: Question, answer: bytes) -> Rendered:
+def read_answer(asked: TokenQuestion, answer: bytes) -> Rendered:
     """Return the tokens of a prompt, or of all prompts of a request one after another.
 
     Raises Unreadable.

@@ -13,7 +13,7 @@ from pointsman.core.http.client import Answer, Line
 from pointsman.core.http.limits import AnswerLimits
 from pointsman.core.http.messages import request
 from pointsman.core.logs import get_logger
-from pointsman.epp.body.rendering import Question, Unreadable, read_answer
+from pointsman.epp.body.rendering import TokenQuestion, Unreadable, read_answer
 from pointsman.epp.request.request import Rendered, TokenService
 
 log = get_logger(__name__)
@@ -37,7 +37,7 @@ class Tokenizer:
         """Ask from now on, in tasks of this group."""
         self._tasks = tasks
 
-    def ask(self, question: Question, done: Callable[[Rendered | None], None]) -> Callable[[], None]:
+    def ask(self, question: TokenQuestion, done: Callable[[Rendered | None], None]) -> Callable[[], None]:
         """Hand the tokens, or None when there are none, to `done` later; return what makes that not happen."""
         assert self._tasks is not None
         forgotten = False
@@ -60,7 +60,7 @@ class Tokenizer:
 
         return forget
 
-    async def _find(self, question: Question) -> Rendered | None:
+    async def _find(self, question: TokenQuestion) -> Rendered | None:
         try:
             async with asyncio.timeout(question.seconds), self._places:
                 status, body = await self._exchange(question)
@@ -90,7 +90,7 @@ class Tokenizer:
             self._failing = True
             log.warning("tokenizer: no tokens from the service, they are estimated", reason=reason)
 
-    async def _exchange(self, question: Question) -> Answer:
+    async def _exchange(self, question: TokenQuestion) -> Answer:
         service = question.service
         if service != self._service:  # another configuration: what is open leads nowhere
             self._service = service
@@ -123,7 +123,7 @@ async def _connect(service: TokenService) -> Line:
     return line
 
 
-def _request(question: Question) -> bytes:
+def _request(question: TokenQuestion) -> bytes:
     service = question.service
     host = f"[{service.host}]" if ":" in service.host else service.host
     kind = {"content-type": "application/json"}

@@ -14,7 +14,7 @@ from typing import Any
 
 from pointsman.core.documents import to_yaml
 from pointsman.core.values import ConfigError, Problem, dump, nearest
-from pointsman.epp.config.defaults import Declared, Plan, declare
+from pointsman.epp.config.defaults import ConfigPlan, Declared, declare
 from pointsman.epp.config.registry import LATER, UnknownType
 from pointsman.epp.plugins.api import (
     ENCODER_MATCHES,
@@ -65,7 +65,7 @@ class Made:
 class Built:
     """A scheduler with the plan and the objects behind it."""
 
-    plan: Plan
+    plan: ConfigPlan
     scheduler: Scheduler
     made: Mapping[str, Made]
 
@@ -84,7 +84,7 @@ class Builder:
 
     def build(
         self,
-        plan: Plan,
+        plan: ConfigPlan,
         *,
         problems: Sequence[Problem] = (),
         previous: Built | None = None,
@@ -103,7 +103,7 @@ class Builder:
         plan = replace(plan, plugins=tuple(each.declared for each in work.made.values()))
         return Built(plan=plan, scheduler=Scheduler(self._parts(plan, work.made, order)), made=work.made)
 
-    def _parts(self, plan: Plan, made: Mapping[str, Made], producers: Sequence[str]) -> Parts:
+    def _parts(self, plan: ConfigPlan, made: Mapping[str, Made], producers: Sequence[str]) -> Parts:
         def hooked(point: Point, *names: str) -> tuple[Hooked, ...]:
             return tuple(self._hook(point, made[name]) for name in names)
 
@@ -143,7 +143,9 @@ class Builder:
 class _Work:
     """One build in progress."""
 
-    def __init__(self, plan: Plan, *, previous: Built | None, clock: Callable[[], float], rng: random.Random) -> None:
+    def __init__(
+        self, plan: ConfigPlan, *, previous: Built | None, clock: Callable[[], float], rng: random.Random
+    ) -> None:
         self._plan = plan
         self._previous = previous
         self._clock = clock
@@ -262,7 +264,7 @@ def _wants_context(cls: type[Any]) -> bool:
     return "context" in inspect.signature(cls).parameters
 
 
-def _effective(plan: Plan) -> dict[str, Any]:
+def _effective(plan: ConfigPlan) -> dict[str, Any]:
     document: dict[str, Any] = {"apiVersion": plan.document.api_version, "kind": plan.document.kind}
     document["featureGates"] = [f"{name}={str(value).lower()}" for name, value in plan.gates.items()]
     document["plugins"] = [_plugin(each) for each in plan.plugins]
@@ -289,7 +291,7 @@ def _plugin(declared: Declared) -> dict[str, Any]:
     return {**row, "parameters": parameters} if parameters else row
 
 
-def _profile_ref(plan: Plan, name: str, weight: float) -> dict[str, Any]:
+def _profile_ref(plan: ConfigPlan, name: str, weight: float) -> dict[str, Any]:
     declared = plan.get(name)
     scores = declared is not None and SCORE.on(declared.type.cls)
     return {"pluginRef": name, "weight": weight} if scores else {"pluginRef": name}

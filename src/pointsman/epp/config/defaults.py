@@ -1,8 +1,8 @@
 """What a configuration means when it says little: the default document, and everything that is added to a document.
 
-A `Plan` is a document with all names resolved to types, all parameters checked, and all parts that llm-d injects in
-place: a profile of everything when there is none, the handler of a single profile, a picker for profiles without one,
-parsers, a saturation detector, the metrics source. Pure: nothing is instantiated here, so a plan can be compared,
+A `ConfigPlan` is a document with all names resolved to types, all parameters checked, and all parts that llm-d injects
+in place: a profile of everything when there is none, the handler of a single profile, a picker for profiles without
+one, parsers, a saturation detector, the metrics source. Pure: nothing is instantiated here, so a plan can be compared,
 printed and thrown away.
 """
 
@@ -70,7 +70,7 @@ class ProfilePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ConfigPlan:
     """A configuration with nothing left to guess."""
 
     plugins: tuple[Declared, ...]
@@ -91,7 +91,7 @@ class Plan:
         return next((each for each in self.plugins if each.name == name), None)
 
 
-def load(text: str | bytes, *, name: str = "configuration", allow_experimental: bool = False) -> Plan:
+def load(text: str | bytes, *, name: str = "configuration", allow_experimental: bool = False) -> ConfigPlan:
     """Return the plan of a file's text; of the default document when the text is empty.
 
     Raises ConfigError with all mistakes.
@@ -104,7 +104,7 @@ def load(text: str | bytes, *, name: str = "configuration", allow_experimental: 
 
 def draft(
     text: str | bytes, *, name: str = "configuration", allow_experimental: bool = False
-) -> tuple[Plan, list[Problem]]:
+) -> tuple[ConfigPlan, list[Problem]]:
     """Return the plan of a file's text as far as there is one, and what is wrong with it.
 
     Raises ConfigError when the text is no document.
@@ -140,7 +140,7 @@ class _Planner:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
 
-    def plan(self, *, gates: Mapping[str, bool]) -> Plan:
+    def plan(self, *, gates: Mapping[str, bool]) -> ConfigPlan:
         document = self._document
         self._declare_all()
         profiles = self._profiles()
@@ -155,7 +155,7 @@ class _Planner:
             self._expect(discovery, kind="discovery", what="discovery", path="dataLayer.discovery.pluginRef")
         self._refuse_replicas()
         parsers, sources = self._parsers(), self._sources()
-        return Plan(
+        return ConfigPlan(
             plugins=tuple(self._plugins.values()),
             profiles=profiles,
             handler=handler,

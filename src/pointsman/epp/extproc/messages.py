@@ -35,8 +35,8 @@ __all__ = [
     "CHUNK_BYTES",
     "BodyMode",
     "Incoming",
-    "Kind",
     "Malformed",
+    "MessageKind",
     "body_replies",
     "continue_body",
     "decode",
@@ -53,7 +53,7 @@ _REMEMBERED = 2048  # bytes of a peer's at most
 
 # Plain numbers in a class, not enums: on Python 3.11 naming an enum's member costs six times as much as a class
 # attribute, and these names stand in the path of every message.
-class Kind:
+class MessageKind:
     """The message of a ProcessingRequest, by its field number; its answer's number is one less."""
 
     NOTHING: Final = 0
@@ -166,7 +166,7 @@ class Incoming:
                 self.read_rest(data, at, stop)
 
 
-_BODIES = (Kind.REQUEST_BODY, Kind.RESPONSE_BODY)
+_BODIES = (MessageKind.REQUEST_BODY, MessageKind.RESPONSE_BODY)
 
 
 def _read_namespace(data: bytes, namespace: str) -> Mapping[str, Value] | None:

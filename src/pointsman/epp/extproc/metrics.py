@@ -6,14 +6,14 @@ request or to the response by its first field, which for Envoy is always the mes
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pointsman.epp.extproc.messages import Kind, Malformed
+from pointsman.epp.extproc.messages import Malformed, MessageKind
 from pointsman.epp.metrics.families import Counter, Family, Gauge, Histogram, names
 from pointsman.wire.grpc import Call, Failure, Reply
 from pointsman.wire.protobuf import Data
 
 _SECONDS = (0.005, 0.025, 0.1, 0.4, 1.0, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _SHORT = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-_OF_REQUEST = frozenset({Kind.REQUEST_HEADERS, Kind.REQUEST_BODY, Kind.REQUEST_TRAILERS})
+_OF_REQUEST = frozenset({MessageKind.REQUEST_HEADERS, MessageKind.REQUEST_BODY, MessageKind.REQUEST_TRAILERS})
 
 
 class StreamMetrics:

@@ -25,14 +25,14 @@ from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
 from pointsman.epp.body.intake import add_body, choose_parser
 from pointsman.epp.body.parts import Body
-from pointsman.epp.body.payload import Reading
-from pointsman.epp.body.rendering import Question, question
+from pointsman.epp.body.payload import BodyReading
+from pointsman.epp.body.rendering import TokenQuestion, question
 from pointsman.epp.extproc.deadlines import Deadlines
 from pointsman.epp.extproc.messages import (
     BodyMode,
     Incoming,
-    Kind,
     Malformed,
+    MessageKind,
     body_replies,
     continue_body,
     decode,
@@ -68,12 +68,12 @@ _OURS = (
     BodyMode.FULL_DUPLEX_STREAMED,
     BodyMode.NONE,
 )  # modes in which Envoy cannot, or need not, be told to keep a body
-_RESPONSE_HEADERS_REPLY = headers_reply(Kind.RESPONSE_HEADERS, set_headers=(_WENT,))
-_REQUEST_TRAILERS_REPLY = trailers_reply(Kind.REQUEST_TRAILERS)
-_RESPONSE_TRAILERS_REPLY = trailers_reply(Kind.RESPONSE_TRAILERS)
+_RESPONSE_HEADERS_REPLY = headers_reply(MessageKind.RESPONSE_HEADERS, set_headers=(_WENT,))
+_REQUEST_TRAILERS_REPLY = trailers_reply(MessageKind.REQUEST_TRAILERS)
+_RESPONSE_TRAILERS_REPLY = trailers_reply(MessageKind.RESPONSE_TRAILERS)
 
 
-Ask = Callable[[Question, Callable[[Rendered | None], None]], Callable[[], None]]
+Ask = Callable[[TokenQuestion, Callable[[Rendered | None], None]], Callable[[], None]]
 """Asks a tokenizer service, hands the answer or None to a function later, and returns what makes it forget that."""
 
 
@@ -133,17 +133,17 @@ class Exchange:
         message = decode(data)
         kind = message.kind
         try:
-            if kind == Kind.RESPONSE_BODY:
+            if kind == MessageKind.RESPONSE_BODY:
                 return self._on_response_body(message)
-            if kind == Kind.REQUEST_BODY:
+            if kind == MessageKind.REQUEST_BODY:
                 return self._on_request_body(message)
-            if kind == Kind.REQUEST_HEADERS:
+            if kind == MessageKind.REQUEST_HEADERS:
                 return self._on_request_headers(message)
-            if kind == Kind.RESPONSE_HEADERS:
+            if kind == MessageKind.RESPONSE_HEADERS:
                 return self._on_response_headers(message)
-            if kind == Kind.REQUEST_TRAILERS:
+            if kind == MessageKind.REQUEST_TRAILERS:
                 return self._on_request_trailers(message)
-            if kind == Kind.RESPONSE_TRAILERS:
+            if kind == MessageKind.RESPONSE_TRAILERS:
                 return self._on_response_trailers()
         except Refusal as refusal:
             return self._refuse(refusal)
@@ -211,8 +211,8 @@ class Exchange:
             self._keep(self._held.kept - before)
             return ()
         if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED:
-            return body_replies(Kind.REQUEST_BODY, message.body, end=message.end)
-        return (continue_body(Kind.REQUEST_BODY),)
+            return body_replies(MessageKind.REQUEST_BODY, message.body, end=message.end)
+        return (continue_body(MessageKind.REQUEST_BODY),)
 
     def _on_request_trailers(self, message: Incoming) -> Sequence[Reply]:
         if self._headers is None:
@@ -239,7 +239,7 @@ class Exchange:
         self._forget = self._ask(asked, lambda rendered: self._resume(reading, rendered=rendered, end=end))
         return ()
 
-    def _resume(self, reading: Reading, *, rendered: Rendered | None, end: bool) -> None:
+    def _resume(self, reading: BodyReading, *, rendered: Rendered | None, end: bool) -> None:
         """Go on with a request that waited for its tokens."""
         self._forget = None
         try:
@@ -251,7 +251,7 @@ class Exchange:
             replies = self._refuse(Internal("internal error"))
         self._push(*replies)
 
-    def _send_on(self, reading: Reading, *, rendered: Rendered | None, end: bool) -> Sequence[Reply]:
+    def _send_on(self, reading: BodyReading, *, rendered: Rendered | None, end: bool) -> Sequence[Reply]:
         if self._account is not None:
             self._account.set(self._headers_kept)
         request = add_body(self._describe(has_body=True), reading, rendered=rendered)
@@ -363,7 +363,7 @@ class Exchange:
         if not added and not removed and not spare:
             return _RESPONSE_HEADERS_REPLY
         return headers_reply(
-            Kind.RESPONSE_HEADERS, set_headers=(_WENT, *added), remove_headers=removed, spare_body=spare
+            MessageKind.RESPONSE_HEADERS, set_headers=(_WENT, *added), remove_headers=removed, spare_body=spare
         )
 
     def _on_response_body(self, message: Incoming) -> Sequence[Reply]:
@@ -374,17 +374,17 @@ class Exchange:
         if message.end:
             self._complete()
         if self._modes[1] != BodyMode.FULL_DUPLEX_STREAMED:
-            return (continue_body(Kind.RESPONSE_BODY),)
+            return (continue_body(MessageKind.RESPONSE_BODY),)
         if self._renamer is not None:
             body = self._renamer.feed(body, end=message.end)
             if not body and not message.end:
                 return ()
-        return body_replies(Kind.RESPONSE_BODY, body, end=message.end)
+        return body_replies(MessageKind.RESPONSE_BODY, body, end=message.end)
 
     def _on_response_trailers(self) -> Sequence[Reply]:
         self._complete()
         rest = self._renamer.feed(b"", end=True) if self._renamer is not None else b""
-        held = body_replies(Kind.RESPONSE_BODY, rest, end=False) if rest else []
+        held = body_replies(MessageKind.RESPONSE_BODY, rest, end=False) if rest else []
         return [*held, _RESPONSE_TRAILERS_REPLY]
 
     def _complete(self) -> None:
@@ -399,7 +399,7 @@ class Exchange:
 
 def _passed_on(body: Data, *, end: bool) -> list[Reply]:
     """Return the answers that pass a request's body on; trailers end it where it has not ended by itself."""
-    replies = body_replies(Kind.REQUEST_BODY, body, end=end)
+    replies = body_replies(MessageKind.REQUEST_BODY, body, end=end)
     return replies if end else [*replies, _REQUEST_TRAILERS_REPLY]
 
 
@@ -415,7 +415,7 @@ def _pick_reply(
     if scores:
         facts[SCORES] = dict(scores)
     return headers_reply(
-        Kind.REQUEST_HEADERS,
+        MessageKind.REQUEST_HEADERS,
         set_headers=((DESTINATION, destination), *extra),
         remove_headers=remove,
         clear_route_cache=True,

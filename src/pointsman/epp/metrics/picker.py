@@ -1,8 +1,8 @@
 """The picker's metrics under llm-d's names: `llm_d_epp_*`, and every older name that dashboards may still ask for.
 
 Owns which families there are. Who measures calls a small method; who reads gets text made on the spot. What belongs to
-a request goes through its `Row`, which is looked up once per request. Distinct models and fairness ids are limited:
-beyond the limit they share the value `other`.
+a request goes through its `RequestCells`, which are looked up once per request. Distinct models and fairness ids are
+limited: beyond the limit they share the value `other`.
 
 Families of parts that are not there yet (flow control, latency prediction, precise prefix index) are not shown: a
 metric that is always zero is a lie. What the pool and the scrapers know is in `metrics_pool`.
@@ -48,14 +48,14 @@ def _scheduler(name: str, labels: Labels = (), *, old_labels: Labels | None = No
     return names(f"llm_d_epp_{name}", labels, *olds)
 
 
-class Metrics:
+class PickerMetrics:
     """Every family, and the methods that fill them."""
 
     def __init__(self) -> None:
         self._models = Limited(_MOST_VALUES)
         self._fairness = Limited(_MOST_VALUES)
-        self._rows: dict[tuple[str, str, str, int], Row] = {}  # by what a request says: a shortcut
-        self._shown: dict[Labels, Row] = {}  # by what is shown of it
+        self._rows: dict[tuple[str, str, str, int], RequestCells] = {}  # by what a request says: a shortcut
+        self._shown: dict[Labels, RequestCells] = {}  # by what is shown of it
         self._picks: dict[tuple[str, tuple[str, str, int]], Labels] = {}  # labels of a pick: a shortcut
         self._more: list[Family] = []
         self.total = Gauge(
@@ -140,19 +140,19 @@ class Metrics:
 
     # -- what others call ---------------------------------------------------------------------------------------
 
-    def row(self, *, model: str, target: str, fairness: str = "default-flow", priority: int = 0) -> "Row":
+    def row(self, *, model: str, target: str, fairness: str = "default-flow", priority: int = 0) -> "RequestCells":
         """Return what is counted for such requests."""
         key = (model, target, fairness, priority)
         return self._rows.get(key) or self._new_row(key)
 
-    def _new_row(self, key: tuple[str, str, str, int]) -> "Row":
+    def _new_row(self, key: tuple[str, str, str, int]) -> "RequestCells":
         model, target, fairness, priority = key
         shown: Labels = (self._models(model), self._models(target), self._fairness(fairness), str(priority))
         if shown not in self._shown and len(self._shown) >= _MOST_ROWS:
             shown = ("other",) * len(_REQUEST)
         row = self._shown.get(shown)
         if row is None:
-            row = self._shown[shown] = Row(self, shown)
+            row = self._shown[shown] = RequestCells(self, shown)
         if "other" not in shown and len(self._rows) < _MOST_ROWS:
             self._rows[key] = row
         return row
@@ -211,7 +211,7 @@ class Metrics:
             yield from family.render()
 
 
-class Row:
+class RequestCells:
     """What is counted for a model, target model, fairness id and priority; it holds its cells, so writing is cheap."""
 
     __slots__ = (
@@ -219,7 +219,7 @@ class Row:
         "_response", "_stream_pace", "running", "total",
     )  # fmt: skip
 
-    def __init__(self, metrics: Metrics, key: Labels) -> None:
+    def __init__(self, metrics: PickerMetrics, key: Labels) -> None:
         self._metrics = metrics
         self._key = key
         self.total = 0

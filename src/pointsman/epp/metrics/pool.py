@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 
 from pointsman.epp.metrics.families import Family, Gauge, Labels, names
-from pointsman.epp.pool.ejection import State
+from pointsman.epp.pool.ejection import StandingState
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Member, Pool
 
@@ -95,7 +95,7 @@ def _endpoint_families(pool: Pool, *, clock: Callable[[], float]) -> Iterable[Fa
     yield Gauge(
         names("pointsman_endpoint_ejected", labels),
         "Whether the endpoint is left alone because its requests failed.",
-        read=each(lambda m: float(m.standing.state is State.OUT)),
+        read=each(lambda m: float(m.standing.state is StandingState.OUT)),
     )
     yield Gauge(
         names("pointsman_ejections_total", ()),

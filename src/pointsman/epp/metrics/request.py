@@ -9,7 +9,7 @@ the request's spans, where there is a tracer.
 import time
 from collections.abc import Callable
 
-from pointsman.epp.metrics.picker import Metrics, Row
+from pointsman.epp.metrics.picker import PickerMetrics, RequestCells
 from pointsman.epp.metrics.tracing import RequestSpan, Tracer
 from pointsman.epp.plugins.api import PrefixMatches
 from pointsman.epp.pool.view import EndpointView
@@ -24,7 +24,9 @@ class RequestMeter:
 
     __slots__ = ("_began", "_bytes", "_clock", "_first", "_last", "_row", "_status", "_streaming", "_tokens", "span")
 
-    def __init__(self, row: Row, *, clock: Callable[[], float], size: int, span: RequestSpan | None = None) -> None:
+    def __init__(
+        self, row: RequestCells, *, clock: Callable[[], float], size: int, span: RequestSpan | None = None
+    ) -> None:
         self.span = span
         self._row = row
         self._status = 0
@@ -75,7 +77,7 @@ class RequestMeter:
 class Bookkeeper:
     """Opens the meters of requests, and counts those that get none."""
 
-    def __init__(self, metrics: Metrics, *, clock: Callable[[], float], tracer: Tracer | None = None) -> None:
+    def __init__(self, metrics: PickerMetrics, *, clock: Callable[[], float], tracer: Tracer | None = None) -> None:
         self._metrics = metrics
         self._clock = clock
         self._tracer = tracer
@@ -120,7 +122,7 @@ class Bookkeeper:
         self._row(request).failed(code)
         self._metrics.not_scheduled(seconds=self._clock() - since, target_model=request.target_model)
 
-    def _row(self, request: Request) -> Row:
+    def _row(self, request: Request) -> RequestCells:
         return self._metrics.row(
             model=request.model,
             target=request.target_model,

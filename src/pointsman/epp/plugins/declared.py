@@ -67,7 +67,7 @@ class CustomMetric(Parameters):
     metric_spec: str
 
 
-class EngineConfig(Parameters):
+class EngineMetricNames(Parameters):
     """The names of an engine's metrics, as `name` or `name{label=value,…}`."""
 
     name: str
@@ -88,7 +88,7 @@ class CoreMetricsParameters(Parameters):
 
     engine_label_key: str = "llm-d.ai/engine-type"
     default_engine: str = "vllm"
-    engine_configs: tuple[EngineConfig, ...] = ()
+    engine_configs: tuple[EngineMetricNames, ...] = ()
 
 
 class CoreMetricsExtractor:

@@ -124,7 +124,7 @@ class ByLabelFilter:
         ]
 
 
-class Condition(Parameters):
+class UtilizationLimit(Parameters):
     """One limit of the utilization filter."""
 
     metric: Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
@@ -134,7 +134,7 @@ class Condition(Parameters):
 class UtilizationFilterParameters(Parameters):
     """What `utilization-filter` takes."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[UtilizationLimit, ...] = ()
     fallback_on_empty: bool = False
 
 

@@ -15,7 +15,7 @@ import enum
 from dataclasses import dataclass, replace
 
 
-class State(enum.Enum):
+class StandingState(enum.Enum):
     """Whether an endpoint may be picked."""
 
     IN = "in"
@@ -24,7 +24,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class EjectionTerms:
     """When an endpoint is ejected, and for how long."""
 
     answers: int = 5  # 5xx in a row
@@ -39,7 +39,7 @@ class Terms:
 class Standing:
     """What we think of one endpoint."""
 
-    state: State = State.IN
+    state: StandingState = StandingState.IN
     answers: int = 0  # 5xx in a row
     connections: int = 0  # failed connections in a row
     ejections: int = 0  # how often lately; the exponent of the time
@@ -50,37 +50,37 @@ class Standing:
 GOOD = Standing()
 
 
-def may_eject(*, out: int, total: int, connection: bool, terms: Terms) -> bool:
+def may_eject(*, out: int, total: int, connection: bool, terms: EjectionTerms) -> bool:
     """Return whether one more of the pool may go."""
     return out + 1 < total and (connection or out + 1 <= total * terms.share)
 
 
-def failed(standing: Standing, *, now: float, connection: bool, room: bool, terms: Terms) -> Standing:
+def failed(standing: Standing, *, now: float, connection: bool, room: bool, terms: EjectionTerms) -> Standing:
     """Return the standing after a failure. What began before an ejection does not prolong it."""
-    if standing.state is State.OUT:
+    if standing.state is StandingState.OUT:
         return standing
     answers = standing.answers + (not connection)
     connections = standing.connections + connection
-    enough = answers >= terms.answers or connections >= terms.connections or standing.state is State.PROBE
-    if not enough or not (room or standing.state is State.PROBE):
+    enough = answers >= terms.answers or connections >= terms.connections or standing.state is StandingState.PROBE
+    if not enough or not (room or standing.state is StandingState.PROBE):
         return replace(standing, answers=answers, connections=connections)
-    calm = max(0, int((now - standing.since) // terms.quiet_seconds)) if standing.state is State.IN else 0
+    calm = max(0, int((now - standing.since) // terms.quiet_seconds)) if standing.state is StandingState.IN else 0
     ejections = max(0, standing.ejections - calm) + 1
     seconds = min(terms.most_seconds, terms.first_seconds * 2.0 ** min(ejections - 1, 30))
-    return Standing(state=State.OUT, ejections=ejections, until=now + seconds, since=now)
+    return Standing(state=StandingState.OUT, ejections=ejections, until=now + seconds, since=now)
 
 
 def succeeded(standing: Standing, *, now: float) -> Standing:
     """Return the standing after a success. While OUT it is an old request's and says nothing about now."""
-    if standing.state is State.PROBE:
+    if standing.state is StandingState.PROBE:
         return Standing(ejections=standing.ejections, since=now)
-    if standing.state is State.IN and (standing.answers or standing.connections):
+    if standing.state is StandingState.IN and (standing.answers or standing.connections):
         return replace(standing, answers=0, connections=0)
     return standing
 
 
 def aged(standing: Standing, *, now: float, answers_scrapes: bool) -> Standing:
     """Return the standing as time passes: OUT ends when its time is over and the endpoint is there at all."""
-    if standing.state is State.OUT and now >= standing.until and answers_scrapes:
-        return replace(standing, state=State.PROBE, since=now)
+    if standing.state is StandingState.OUT and now >= standing.until and answers_scrapes:
+        return replace(standing, state=StandingState.PROBE, since=now)
     return standing

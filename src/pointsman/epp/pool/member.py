@@ -8,7 +8,7 @@ count; whether one may be picked is for its keeper to say, the pool.
 from collections.abc import Mapping
 from typing import Protocol
 
-from pointsman.epp.pool.ejection import GOOD, Standing, State
+from pointsman.epp.pool.ejection import GOOD, Standing, StandingState
 from pointsman.epp.pool.endpoint import Endpoint, host_of
 from pointsman.epp.pool.freshness import blend, trust
 from pointsman.epp.pool.view import NEVER_SCRAPED, EndpointMetrics, EndpointView
@@ -17,7 +17,7 @@ Mark = tuple[int, int]
 """A member's totals at one moment: requests begun and ended."""
 
 _NONE: Mapping[str, float] = {}
-_IN = State.IN  # naming an enum's member is dear on Python 3.11
+_IN = StandingState.IN  # naming an enum's member is dear on Python 3.11
 
 
 class Keeper(Protocol):

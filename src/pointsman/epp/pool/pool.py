@@ -7,7 +7,7 @@ a burst spreads without waiting for any scrape. Time alone changes little, so `P
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from pointsman.epp.pool.ejection import State, Terms, aged, failed, may_eject, succeeded
+from pointsman.epp.pool.ejection import EjectionTerms, StandingState, aged, failed, may_eject, succeeded
 from pointsman.epp.pool.endpoint import Endpoint, host_of
 from pointsman.epp.pool.member import Mark, Member
 from pointsman.epp.pool.reservation import Reservation
@@ -19,11 +19,11 @@ class Pool:
     """The endpoints that discovery knows now."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.monotonic, staleness: float = 2.0, terms: Terms | None = None
+        self, *, clock: Callable[[], float] = time.monotonic, staleness: float = 2.0, terms: EjectionTerms | None = None
     ) -> None:
         self._clock = clock
         self._staleness = staleness
-        self._terms = terms or Terms()
+        self._terms = terms or EjectionTerms()
         self._members: dict[str, Member] = {}
         self._all: tuple[Member, ...] = ()
         self._open: tuple[Member, ...] = ()
@@ -90,11 +90,11 @@ class Pool:
         if ok:
             member.standing = succeeded(before, now=now)
         else:
-            out = sum(1 for other in self._all if other.standing.state is not State.IN)
+            out = sum(1 for other in self._all if other.standing.state is not StandingState.IN)
             room = may_eject(out=out, total=len(self._all), connection=connection, terms=self._terms)
             member.standing = failed(before, now=now, connection=connection, room=room, terms=self._terms)
         if member.standing.state is not before.state:
-            self.ejections += member.standing.state is State.OUT
+            self.ejections += member.standing.state is StandingState.OUT
             self.reconsider()
 
     def sweep(self, now: float) -> None:
@@ -102,7 +102,7 @@ class Pool:
         changed = False
         for member in self._all:
             member.age(now, threshold=self._staleness)
-            if member.standing.state is State.OUT:
+            if member.standing.state is StandingState.OUT:
                 before = member.standing
                 member.standing = aged(before, now=now, answers_scrapes=member.scrape_failures == 0)
                 changed = changed or member.standing is not before
@@ -116,4 +116,4 @@ class Pool:
 
 def _may_be_picked(member: Member) -> bool:
     state = member.standing.state
-    return state is State.IN or (state is State.PROBE and member.probes == 0)
+    return state is StandingState.IN or (state is StandingState.PROBE and member.probes == 0)

@@ -6,13 +6,13 @@ endpoint that is removed and comes back starts at zero while the old requests st
 
 from typing import Protocol
 
-from pointsman.epp.pool.ejection import State
+from pointsman.epp.pool.ejection import StandingState
 from pointsman.epp.pool.member import Member
 
-_PROBE = State.PROBE  # naming an enum's member is dear on Python 3.11
+_PROBE = StandingState.PROBE  # naming an enum's member is dear on Python 3.11
 
 
-class Meter(Protocol):
+class RequestMeter(Protocol):
     """Counts what happens to one request."""
 
     def answered(self, status: int) -> None:
@@ -37,7 +37,7 @@ class Reservation:
         self._member: Member | None = member
         self._tokens = tokens
         self._probe = member.standing.state is _PROBE
-        self.meter: Meter | None = None
+        self.meter: RequestMeter | None = None
         self.sent_to = member.endpoint.target  # another where one address stands before several endpoints
         member.picks += 1
         member.enter(tokens)

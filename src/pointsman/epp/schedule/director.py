@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pointsman.epp.metrics.picker import Metrics
+from pointsman.epp.metrics.picker import PickerMetrics
 from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.metrics.tracing import TRACEPARENT
 from pointsman.epp.plugins.api import HeaderChanges
@@ -31,7 +31,7 @@ _LONGEST_MODEL = 1024
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class RequestTally:
     """What happened to requests, for the metrics."""
 
     picked: int = 0
@@ -41,7 +41,7 @@ class Tally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class DirectorOptions:
     """What the operator allows, and who knows about objectives and rewrites."""
 
     use_subset: bool = True
@@ -86,17 +86,17 @@ class Director:
         scheduler: Scheduler,
         records: Records,
         rng: random.Random,
-        options: Options | None = None,
+        options: DirectorOptions | None = None,
         books: Bookkeeper | None = None,
     ) -> None:
         self._rng = rng
-        self._books = books or Bookkeeper(Metrics(), clock=time.monotonic)
-        self._options = options or Options()
+        self._books = books or Bookkeeper(PickerMetrics(), clock=time.monotonic)
+        self._options = options or DirectorOptions()
         self._targets: frozenset[str] = frozenset()
         self.scheduler = scheduler
         self.pool = pool
         self.records = records
-        self.tally = Tally()
+        self.tally = RequestTally()
         pool.watch(self._endpoints_changed)
 
     def use(self, scheduler: Scheduler) -> None:

@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
     raise NotImplementedError(f"cannot record a {type(value).__name__}")
 
 
-class Recorder:
+class DecisionRecorder:
     """Appends decisions to a file, and begins another when it has grown too large."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float], max_bytes: int = 256 << 20, keep: int = 4) -> None:

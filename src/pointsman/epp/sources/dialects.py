@@ -94,7 +94,7 @@ def engine_of(labels: Mapping[str, str], *, key: str = ENGINE_LABEL, default: st
     return labels.get(key) or labels.get(OLD_ENGINE_LABEL) or default
 
 
-class Reading(NamedTuple):
+class PageReading(NamedTuple):
     """What one page said."""
 
     metrics: EndpointMetrics
@@ -117,7 +117,7 @@ class Reader:
         self._gauges = (_finder(dialect.block_size), _finder(dialect.num_blocks))
         self._custom = tuple((key, Finder(spec)) for key, spec in dialect.custom)
 
-    def read(self, page: bytes, *, now: float, last: EndpointMetrics, attributes: Mapping[str, float]) -> Reading:
+    def read(self, page: bytes, *, now: float, last: EndpointMetrics, attributes: Mapping[str, float]) -> PageReading:
         """Return the page's figures; what it does not have stays as it was."""
         notes = _Notes()
         waiting = notes.figure(self._waiting, page, count, last.waiting)
@@ -135,7 +135,7 @@ class Reader:
             cache=cache,
             updated_at=now if notes.found else last.updated_at,
         )
-        return Reading(metrics, attributes, notes.missed)
+        return PageReading(metrics, attributes, notes.missed)
 
     def _read_lora(self, page: bytes, notes: "_Notes", last: Lora) -> Lora:
         series = self._lora.largest(page) if self._lora is not None else None

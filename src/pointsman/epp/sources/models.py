@@ -26,7 +26,7 @@ def parse_models(body: bytes) -> frozenset[str] | None:
         return None
 
 
-class Models:
+class ModelsQuestion:
     """Keeps each member's models."""
 
     source = "models-data-source"

@@ -10,10 +10,10 @@ import ssl
 from collections.abc import Callable, Mapping
 
 from pointsman.core.errors import UserError
-from pointsman.epp.config.defaults import Plan
+from pointsman.epp.config.defaults import ConfigPlan
 from pointsman.epp.plugins.declared import (
     CoreMetricsParameters,
-    EngineConfig,
+    EngineMetricNames,
     HttpSourceParameters,
     MetricsSourceParameters,
     ModelsSourceParameters,
@@ -21,22 +21,22 @@ from pointsman.epp.plugins.declared import (
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.sources.dialects import DIALECTS, Dialect
-from pointsman.epp.sources.models import Models
+from pointsman.epp.sources.models import ModelsQuestion
 from pointsman.epp.sources.scan import parse_spec
-from pointsman.epp.sources.scrape import Metrics, Question, Scraper, Terms
+from pointsman.epp.sources.scrape import MetricsQuestion, Question, Scraper, ScrapeTerms
 
 _MODELS_SECONDS = 1.0  # models come and go with people, not with requests
 
-Wanted = Mapping[tuple[object, ...], tuple[Question, Terms]]
+Wanted = Mapping[tuple[object, ...], tuple[Question, ScrapeTerms]]
 """What to ask, keyed by everything in the configuration that it depends on."""
 
 
-def wanted(plan: Plan, *, tally: Polls, tick: float) -> Wanted:
+def wanted(plan: ConfigPlan, *, tally: Polls, tick: float) -> Wanted:
     """Return what a plan wants to know of endpoints.
 
     Raises UserError when a parameter cannot be used.
     """
-    found: dict[tuple[object, ...], tuple[Question, Terms]] = {}
+    found: dict[tuple[object, ...], tuple[Question, ScrapeTerms]] = {}
     for source, extractors in plan.sources:
         declared = plan.get(source)
         parts = [part for part in map(plan.get, extractors) if part is not None]
@@ -49,18 +49,20 @@ def wanted(plan: Plan, *, tally: Polls, tick: float) -> Wanted:
             found[key] = question, _terms(declared.parameters, interval=tick, tick=tick, where=source)
         elif isinstance(declared.parameters, ModelsSourceParameters):
             terms = _terms(declared.parameters, interval=_MODELS_SECONDS, tick=tick, where=source)
-            found[key] = Models(tally=tally), terms
+            found[key] = ModelsQuestion(tally=tally), terms
     return found
 
 
-def _metrics(parameters: CoreMetricsParameters, *, tally: Polls) -> Metrics:
+def _metrics(parameters: CoreMetricsParameters, *, tally: Polls) -> MetricsQuestion:
     dialects = {**DIALECTS, **{config.name: read_dialect(config) for config in parameters.engine_configs}}
     if parameters.default_engine not in dialects:
         raise UserError(f"defaultEngine: {parameters.default_engine!r} is unknown: there is {', '.join(dialects)}")
-    return Metrics(tally=tally, dialects=dialects, label=parameters.engine_label_key, default=parameters.default_engine)
+    return MetricsQuestion(
+        tally=tally, dialects=dialects, label=parameters.engine_label_key, default=parameters.default_engine
+    )
 
 
-def read_dialect(config: EngineConfig) -> Dialect:
+def read_dialect(config: EngineMetricNames) -> Dialect:
     """Return the dialect of an `engineConfigs` entry.
 
     Raises UserError naming the field that is not a metric.
@@ -83,10 +85,10 @@ def read_dialect(config: EngineConfig) -> Dialect:
     )
 
 
-def _terms(parameters: HttpSourceParameters, *, interval: float, tick: float, where: str) -> Terms:
+def _terms(parameters: HttpSourceParameters, *, interval: float, tick: float, where: str) -> ScrapeTerms:
     if parameters.interval:
         interval = math.ceil(parameters.interval / tick - 1e-9) * tick
-    return Terms(
+    return ScrapeTerms(
         path=parameters.path,
         port=parameters.port or None,
         tls=_tls(parameters, where=where) if parameters.scheme == "https" else None,
@@ -123,7 +125,7 @@ class Sources:
         self._running: dict[tuple[object, ...], asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
-    def use(self, plan: Plan) -> None:
+    def use(self, plan: ConfigPlan) -> None:
         """Ask what a plan wants to know, from now on.
 
         Raises UserError, and goes on as before, when a parameter cannot be used.
@@ -146,7 +148,7 @@ class Sources:
             if key not in self._running:
                 self._running[key] = tasks.create_task(self._scrape(question, terms))
 
-    async def _scrape(self, question: Question, terms: Terms) -> None:
+    async def _scrape(self, question: Question, terms: ScrapeTerms) -> None:
         scraper = Scraper(question, terms=terms, tally=self._tally, clock=self._clock)
         stop = self._pool.watch(scraper.follow)
         try:

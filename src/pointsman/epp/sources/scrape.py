@@ -30,7 +30,7 @@ _MOST_BACKOFF = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ScrapeTerms:
     """How a source is asked."""
 
     path: str = "/metrics"
@@ -59,7 +59,7 @@ class Question(Protocol):
         """Return what takes the answers of one endpoint."""
 
 
-class Metrics:
+class MetricsQuestion:
     """The question `/metrics`: load, cache and adapters of an engine."""
 
     source = "metrics-data-source"
@@ -109,7 +109,7 @@ class Poller:
         member: Member,
         *,
         question: Question,
-        terms: Terms,
+        terms: ScrapeTerms,
         tally: Polls,
         clock: Callable[[], float],
         connect: Callable[["Poller"], None],
@@ -232,7 +232,7 @@ class Poller:
 class Scraper:
     """Asks one question of every endpoint of a pool."""
 
-    def __init__(self, question: Question, *, terms: Terms, tally: Polls, clock: Callable[[], float]) -> None:
+    def __init__(self, question: Question, *, terms: ScrapeTerms, tally: Polls, clock: Callable[[], float]) -> None:
         self._question = question
         self._terms = terms
         self._tally = tally

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pointsman.render.envoy.addresses import Address
-from pointsman.render.envoy.limits import Limits
+from pointsman.render.envoy.limits import GatewayLimits
 from pointsman.render.envoy.paths import INFERENCE
 
 FailureMode = Literal["FailClose", "FailOpen"]
@@ -66,7 +66,7 @@ class Gateway:
     keepalive_timeout: float = 3.0
     health_interval: float = 1.0
     health_timeout: float = 2.0
-    limits: Limits = field(default_factory=Limits)
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
     """What clients may cost."""
     paths: tuple[str, ...] = INFERENCE
     """What may be asked for, each with everything below it; `/` is everything."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class GatewayLimits:
     """The limits of one gateway; times in seconds."""
 
     connections: int = 10_000

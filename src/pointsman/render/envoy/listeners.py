@@ -12,7 +12,7 @@ from pointsman.render.envoy import clusters, paths
 from pointsman.render.envoy.addresses import socket_address
 from pointsman.render.envoy.filters import ASK, forget_forged_headers
 from pointsman.render.envoy.gateway import Gateway
-from pointsman.render.envoy.limits import Limits
+from pointsman.render.envoy.limits import GatewayLimits
 from pointsman.render.envoy.types import duration, typed
 
 Document = dict[str, Any]
@@ -70,7 +70,7 @@ def public(gateway: Gateway, *, route: Document, filters: Sequence[Document], **
     )
 
 
-def _limited(limits: Limits) -> Document:
+def _limited(limits: GatewayLimits) -> Document:
     return {
         "request_headers_timeout": duration(limits.headers_timeout),
         "request_timeout": duration(limits.request_timeout),

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pointsman.epp.body.ahead import Ahead
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.body.prompts import seed
 from pointsman.epp.request.refusals import BadRequest
 from pointsman.epp.request.request import Needs, Prompt
@@ -53,7 +53,7 @@ def read(body: bytes, *, borders: list[int], max_blocks: int = 0) -> tuple[Promp
     for start, stop in pairwise(cuts):
         ahead.feed(body[start:stop])
     try:
-        return Reading(body, needs=needs, ahead=ahead).prompt(), ""
+        return BodyReading(body, needs=needs, ahead=ahead).prompt(), ""
     except BadRequest as refusal:
         return None, str(refusal)
 
@@ -61,7 +61,7 @@ def read(body: bytes, *, borders: list[int], max_blocks: int = 0) -> tuple[Promp
 def plain(body: bytes, *, max_blocks: int = 0) -> tuple[Prompt | None, str]:
     needs = Needs(body=True, prompt=True, block_tokens=2, max_blocks=max_blocks)
     try:
-        return Reading(body, needs=needs).prompt(), ""
+        return BodyReading(body, needs=needs).prompt(), ""
     except BadRequest as refusal:
         return None, str(refusal)
 
@@ -104,13 +104,13 @@ def test_the_guess_is_right_for_usual_bodies_at_every_border(document: dict[str,
     body = json.dumps(document, ensure_ascii=ascii_).encode()
     expected, _ = plain(body)
     assert expected is not None and len(expected.blocks) > 5
-    text = Reading(body, needs=NEEDS)._text()[0]
+    text = BodyReading(body, needs=NEEDS)._text()[0]
     for border in range(len(body)):
         ahead = Ahead(block_tokens=2, max_blocks=0)
         ahead.feed(body[:border])
         ahead.feed(body[border:])
         assert ahead.agrees(text) is not None, border
-        assert Reading(body, needs=NEEDS, ahead=ahead).prompt() == expected
+        assert BodyReading(body, needs=NEEDS, ahead=ahead).prompt() == expected
 
 
 def test_byte_by_byte() -> None:
@@ -147,5 +147,5 @@ def test_a_wrong_guess_is_not_used(document: dict[str, Any]) -> None:
     body = json.dumps(document).encode()
     ahead = Ahead(block_tokens=2, max_blocks=0)
     ahead.feed(body)
-    assert ahead.agrees(Reading(body, needs=NEEDS)._text()[0]) is None
+    assert ahead.agrees(BodyReading(body, needs=NEEDS)._text()[0]) is None
     assert read(body, borders=[]) == plain(body)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pointsman.epp.body.parts import Body
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.request.request import Needs, TokenService
 
 NEEDS = Needs(body=True, prompt=True, block_tokens=64)
@@ -25,7 +25,7 @@ def test_parts_read_as_the_whole(needs: Needs, size: int, part: int) -> None:
     reading = body.read()
     assert reading is not None
     assert reading.body == whole
-    assert reading.prompt() == Reading(whole, needs=needs).prompt()
+    assert reading.prompt() == BodyReading(whole, needs=needs).prompt()
 
 
 def test_nothing_is_nothing() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.bodies import BODIES, DIGITS
 from xxhash import xxh64_intdigest
 
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.body.prompts import count_tokens, hash_chain
 from pointsman.epp.request.refusals import BadRequest
 from pointsman.epp.request.request import Needs
@@ -19,7 +19,7 @@ FEW = Needs(body=True)
 
 
 def tokens(document: Any) -> int:
-    prompt = Reading(json.dumps(document).encode(), needs=ALL).prompt()
+    prompt = BodyReading(json.dumps(document).encode(), needs=ALL).prompt()
     assert prompt is not None
     return prompt.tokens
 
@@ -67,14 +67,14 @@ def test_token_ids_are_counted_not_estimated(key: str) -> None:
 def test_multimodal() -> None:
     block = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
     document = {"messages": [{"role": "user", "content": [block]}]}
-    prompt = Reading(json.dumps(document).encode(), needs=ALL).prompt()
+    prompt = BodyReading(json.dumps(document).encode(), needs=ALL).prompt()
     assert prompt is not None
     assert prompt.multimodal
     assert prompt.items == (), "nobody asked for them"
 
 
 def media(document: Any) -> list[tuple[int, int]]:
-    prompt = Reading(json.dumps(document).encode(), needs=Needs(body=True, prompt=True, media=True)).prompt()
+    prompt = BodyReading(json.dumps(document).encode(), needs=Needs(body=True, prompt=True, media=True)).prompt()
     assert prompt is not None
     return [(item.hash, item.size) for item in prompt.items]
 
@@ -92,7 +92,7 @@ def test_media_of_a_rendered_request_have_sizes() -> None:
 
 def test_features_that_only_the_slow_reader_takes_are_left_out() -> None:
     body = b'{"prompt": "\\ud800", "features": {"mm_hashes": {"image": ["a"]}}}'
-    prompt = Reading(body, needs=Needs(body=True, prompt=True, media=True)).prompt()
+    prompt = BodyReading(body, needs=Needs(body=True, prompt=True, media=True)).prompt()
     assert prompt is not None
     assert prompt.items == []
 
@@ -106,7 +106,7 @@ def test_features_that_only_the_slow_reader_takes_are_left_out() -> None:
 )
 def test_prompts_that_differ_in_an_image_only_have_different_hashes(blocks: list[Any]) -> None:
     prompts = [
-        Reading(json.dumps({"messages": [{"role": "user", "content": [block]}]}).encode(), needs=ALL).prompt()
+        BodyReading(json.dumps({"messages": [{"role": "user", "content": [block]}]}).encode(), needs=ALL).prompt()
         for block in blocks
     ]
     assert all(prompt is not None for prompt in prompts)
@@ -129,7 +129,7 @@ def test_a_block_of_no_kind_is_skipped() -> None:
     ],
 )
 def test_the_most_output(document: dict[str, Any], most: int | None) -> None:
-    prompt = Reading(json.dumps(document).encode(), needs=ALL).prompt()
+    prompt = BodyReading(json.dumps(document).encode(), needs=ALL).prompt()
     assert prompt is not None
     assert prompt.max_output_tokens == most
 
@@ -152,17 +152,17 @@ def test_the_most_output(document: dict[str, Any], most: int | None) -> None:
     ],
 )
 def test_the_model(body: bytes, model: str, needs: Needs) -> None:
-    reading = Reading(body, needs=needs)
+    reading = BodyReading(body, needs=needs)
     assert reading.model == model
     assert (reading.prompt() is None) == (needs is FEW)
 
 
 @pytest.mark.parametrize("asks", ['"prompt":"x y z"', '"messages":[{"role":"user","content":"x y z"}]'])
 def test_tokens_of_a_coordinator_are_the_prompt_and_are_not_passed_on(asks: str) -> None:
-    reading = Reading(f'{{"tokens": [1, 2, 3, 4, 5], "model":"m", {asks} }}'.encode(), needs=ALL)
+    reading = BodyReading(f'{{"tokens": [1, 2, 3, 4, 5], "model":"m", {asks} }}'.encode(), needs=ALL)
     assert reading.body == f'{{ "model":"m", {asks} }}'.encode()
     assert reading.has_tokens
-    prompt, same = reading.prompt(), Reading(b'{"model":"m","prompt":[1,2,3,4,5]}', needs=ALL).prompt()
+    prompt, same = reading.prompt(), BodyReading(b'{"model":"m","prompt":[1,2,3,4,5]}', needs=ALL).prompt()
     assert prompt is not None and same is not None
     assert (prompt.tokens, list(prompt.blocks)) == (5, list(same.blocks))
 
@@ -178,7 +178,7 @@ def test_tokens_of_a_coordinator_are_the_prompt_and_are_not_passed_on(asks: str)
     ],
 )
 def test_what_are_no_tokens_of_a_prompt_is_passed_on(body: bytes) -> None:
-    reading = Reading(body, needs=ALL)
+    reading = BodyReading(body, needs=ALL)
     assert reading.body == body
     assert not reading.has_tokens
 
@@ -202,7 +202,7 @@ def test_what_are_no_tokens_of_a_prompt_is_passed_on(body: bytes) -> None:
 )
 def test_what_is_not_an_object_is_400_in_known_words(body: bytes, words: str, needs: Needs) -> None:
     with pytest.raises(BadRequest) as caught:
-        Reading(body, needs=needs)
+        BodyReading(body, needs=needs)
     assert caught.value.body.decode() == f"inference error: BadRequest - error unmarshaling request bodyMap: {words}"
 
 
@@ -240,7 +240,7 @@ def test_the_chain_is_the_documented_one() -> None:
 def test_hostile_bodies_are_read_or_refused(name: str) -> None:
     needs = Needs(body=True, prompt=True, block_tokens=16, media=True)
     try:
-        reading = Reading(BODIES[name]("m", "hello") or b"{}", needs=needs)
+        reading = BodyReading(BODIES[name]("m", "hello") or b"{}", needs=needs)
         prompt = reading.prompt()
         reading.naming("another")
     except BadRequest:
@@ -252,7 +252,7 @@ def test_hostile_bodies_are_read_or_refused(name: str) -> None:
 @pytest.mark.parametrize("digits", ["9" * 5000, "9" * 4000, "9" * 20, "-1", "1e9", "1e999999999"])
 def test_a_limit_that_is_no_count_is_unknown_and_the_prompt_is_not(digits: str) -> None:
     body = f'{{"model": "m", "prompt": "hello you", "max_tokens": {digits}}}'.encode()
-    reading = Reading(body, needs=Needs(body=True, prompt=True))
+    reading = BodyReading(body, needs=Needs(body=True, prompt=True))
     prompt = reading.prompt()
     assert prompt is not None and (prompt.max_output_tokens, prompt.tokens) == (None, 3)
     assert (reading.model, reading.body) == ("m", body)
@@ -261,5 +261,7 @@ def test_a_limit_that_is_no_count_is_unknown_and_the_prompt_is_not(digits: str) 
 def test_a_number_in_a_message_hides_no_other_text() -> None:
     plain = BODIES["huge number in a message"]("m", "hello").replace(DIGITS.encode(), b"1")
     huge = BODIES["huge number in a message"]("m", "hello")
-    one, other = (Reading(body, needs=Needs(body=True, prompt=True, block_tokens=1)).prompt() for body in (plain, huge))
+    one, other = (
+        BodyReading(body, needs=Needs(body=True, prompt=True, block_tokens=1)).prompt() for body in (plain, huge)
+    )
     assert one is not None and other is not None and list(one.blocks) == list(other.blocks) != []

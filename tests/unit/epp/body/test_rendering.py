@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from xxhash import xxh64_intdigest
 
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.body.prompts import hash_chain, token_bytes
-from pointsman.epp.body.rendering import Question, Unreadable, question, read_answer
+from pointsman.epp.body.rendering import TokenQuestion, Unreadable, question, read_answer
 from pointsman.epp.request.request import Needs, TokenService
 
 SERVICE = TokenService(host="h", port=1, prefix="/p", model="base", seconds=1, media_seconds=2)
@@ -16,8 +16,8 @@ NEEDS = Needs(body=True, prompt=True, block_tokens=2, media=True, tokenizer=SERV
 IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}
 
 
-def asked(document: dict[str, Any], *, path: str = "/v1/chat/completions") -> Question | None:
-    reading = Reading(json.dumps(document).encode(), needs=NEEDS)
+def asked(document: dict[str, Any], *, path: str = "/v1/chat/completions") -> TokenQuestion | None:
+    reading = BodyReading(json.dumps(document).encode(), needs=NEEDS)
     return question(reading, headers={":path": path}, service=SERVICE)
 
 
@@ -84,7 +84,7 @@ def test_answers_that_are_none(answer: bytes) -> None:
 
 
 def test_tokens_take_the_place_of_the_estimate() -> None:
-    reading = Reading(b'{"model":"m","cache_salt":"s","messages":[{"role":"user","content":"hello"}]}', needs=NEEDS)
+    reading = BodyReading(b'{"model":"m","cache_salt":"s","messages":[{"role":"user","content":"hello"}]}', needs=NEEDS)
     chat = question(reading, headers={":path": "/v1/chat/completions"}, service=SERVICE)
     assert chat is not None
     prompt = reading.prompt(read_answer(chat, b'{"token_ids":[5,6,7]}'))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pointsman.epp.body.prompts import token_bytes
-from pointsman.epp.body.rendering import Question
+from pointsman.epp.body.rendering import TokenQuestion
 from pointsman.epp.body.tokenizer import Tokenizer
 from pointsman.epp.request.request import Rendered, TokenService
 
@@ -63,11 +63,11 @@ class Stand:
     def __init__(self, tokenizer: Tokenizer, service: Service) -> None:
         self.tokenizer, self.service = tokenizer, service
 
-    def question(self, *, seconds: float = 5.0) -> Question:
+    def question(self, *, seconds: float = 5.0) -> TokenQuestion:
         service = TokenService(host="127.0.0.1", port=self.service.port, model="m")
-        return Question(service=service, path="/v1/chat/completions/render", body=b'{"a":1}', seconds=seconds)
+        return TokenQuestion(service=service, path="/v1/chat/completions/render", body=b'{"a":1}', seconds=seconds)
 
-    async def ask(self, question: Question | None = None) -> Rendered | None:
+    async def ask(self, question: TokenQuestion | None = None) -> Rendered | None:
         found: asyncio.Future[Rendered | None] = asyncio.get_running_loop().create_future()
         self.tokenizer.ask(question or self.question(), found.set_result)
         return await found

@@ -10,12 +10,12 @@ from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.values import ConfigError
 from pointsman.epp.config.build import Builder, Built
-from pointsman.epp.config.defaults import Plan, load
+from pointsman.epp.config.defaults import ConfigPlan, load
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 
 
-def plan(body: str, **options: Any) -> Plan:
+def plan(body: str, **options: Any) -> ConfigPlan:
     return load(HEAD + textwrap.dedent(body), name="c.yaml", **options)
 
 
@@ -35,7 +35,7 @@ def problems(body: str, *, head: str = HEAD, **options: Any) -> list[str]:
     return []
 
 
-def profile(built: Plan | Built, name: str = "default") -> list[tuple[str, float]]:
+def profile(built: ConfigPlan | Built, name: str = "default") -> list[tuple[str, float]]:
     source = built.plan if isinstance(built, Built) else built
     return [*next(each.plugins for each in source.profiles if each.name == name)]
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from tests.work import count_work, peak_bytes
 
 from pointsman.epp.extproc import messages
-from pointsman.epp.extproc.messages import CHUNK_BYTES, BodyMode, Kind, Malformed, decode
+from pointsman.epp.extproc.messages import CHUNK_BYTES, BodyMode, Malformed, MessageKind, decode
 
 ONEOF = {
-    Kind.REQUEST_HEADERS: "request_headers",
-    Kind.RESPONSE_HEADERS: "response_headers",
-    Kind.REQUEST_BODY: "request_body",
-    Kind.RESPONSE_BODY: "response_body",
-    Kind.REQUEST_TRAILERS: "request_trailers",
-    Kind.RESPONSE_TRAILERS: "response_trailers",
+    MessageKind.REQUEST_HEADERS: "request_headers",
+    MessageKind.RESPONSE_HEADERS: "response_headers",
+    MessageKind.REQUEST_BODY: "request_body",
+    MessageKind.RESPONSE_BODY: "response_body",
+    MessageKind.REQUEST_TRAILERS: "request_trailers",
+    MessageKind.RESPONSE_TRAILERS: "response_trailers",
 }
 NAMES = st.text(st.characters(codec="ascii", min_codepoint=33), min_size=1, max_size=200)
 RAW = st.binary(max_size=300)
@@ -44,7 +44,7 @@ def expected_headers(headers: base_pb2.HeaderMap) -> dict[str, str]:
 
 
 @given(
-    kind=st.sampled_from([Kind.REQUEST_HEADERS, Kind.RESPONSE_HEADERS]),
+    kind=st.sampled_from([MessageKind.REQUEST_HEADERS, MessageKind.RESPONSE_HEADERS]),
     headers=HEADERS,
     end=st.booleans(),
     junk=UNKNOWN,
@@ -62,7 +62,7 @@ def test_headers_are_read_as_protobuf_reads_them(
 
 
 @given(
-    kind=st.sampled_from([Kind.REQUEST_BODY, Kind.RESPONSE_BODY]),
+    kind=st.sampled_from([MessageKind.REQUEST_BODY, MessageKind.RESPONSE_BODY]),
     body=st.binary(max_size=5000),
     end=st.booleans(),
     junk=UNKNOWN,
@@ -75,7 +75,7 @@ def test_bodies_are_read_as_protobuf_reads_them(kind: int, body: bytes, end: boo
     assert (message.kind, message.body, message.end) == (kind, body, end)
 
 
-@given(kind=st.sampled_from([Kind.REQUEST_TRAILERS, Kind.RESPONSE_TRAILERS]), headers=HEADERS)
+@given(kind=st.sampled_from([MessageKind.REQUEST_TRAILERS, MessageKind.RESPONSE_TRAILERS]), headers=HEADERS)
 def test_trailers_are_read_as_protobuf_reads_them(kind: int, headers: list[tuple[str, bytes, str]]) -> None:
     inner = pb.HttpTrailers(trailers=header_map(headers))
     message = decode(pb.ProcessingRequest(**{ONEOF[kind]: inner}).SerializeToString())
@@ -158,7 +158,7 @@ def test_the_last_of_two_different_messages_counts() -> None:
     one = pb.ProcessingRequest(request_headers=pb.HttpHeaders(end_of_stream=True))
     two = pb.ProcessingRequest(request_body=pb.HttpBody(body=b"x"))
     message = decode(one.SerializeToString() + two.SerializeToString())
-    assert (message.kind, message.body) == (Kind.REQUEST_BODY, b"x")
+    assert (message.kind, message.body) == (MessageKind.REQUEST_BODY, b"x")
 
 
 @given(st.binary(max_size=300))
@@ -182,7 +182,7 @@ def test_a_mutated_message_is_a_message_or_malformed(headers: list[tuple[str, by
 
 
 @given(
-    kind=st.sampled_from([Kind.REQUEST_HEADERS, Kind.RESPONSE_HEADERS]),
+    kind=st.sampled_from([MessageKind.REQUEST_HEADERS, MessageKind.RESPONSE_HEADERS]),
     headers=st.lists(st.tuples(NAMES, st.text(max_size=200)), max_size=4),
     clear=st.booleans(),
     removed=st.lists(NAMES, max_size=3),
@@ -207,7 +207,7 @@ def test_header_replies(
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES, 1_000_000])
 @pytest.mark.parametrize("end", [True, False])
-@pytest.mark.parametrize("kind", [Kind.REQUEST_BODY, Kind.RESPONSE_BODY])
+@pytest.mark.parametrize("kind", [MessageKind.REQUEST_BODY, MessageKind.RESPONSE_BODY])
 def test_bodies_leave_whole_in_chunks_that_envoy_takes(kind: int, size: int, end: bool) -> None:
     body = bytes(at % 251 for at in range(size))
     replies = [pb.ProcessingResponse.FromString(bytes(raw)) for raw in messages.body_replies(kind, body, end=end)]
@@ -218,10 +218,10 @@ def test_bodies_leave_whole_in_chunks_that_envoy_takes(kind: int, size: int, end
 
 
 def test_the_other_replies() -> None:
-    plain = pb.ProcessingResponse.FromString(messages.continue_body(Kind.REQUEST_BODY))
+    plain = pb.ProcessingResponse.FromString(messages.continue_body(MessageKind.REQUEST_BODY))
     assert plain.request_body.HasField("response")
     assert not plain.request_body.response.HasField("body_mutation")
-    trailers = pb.ProcessingResponse.FromString(messages.trailers_reply(Kind.RESPONSE_TRAILERS))
+    trailers = pb.ProcessingResponse.FromString(messages.trailers_reply(MessageKind.RESPONSE_TRAILERS))
     assert trailers.WhichOneof("response") == "response_trailers"
     now = pb.ProcessingResponse.FromString(messages.immediate_reply(429, headers=(("a", "b"),), body=b"no"))
     assert now.immediate_response.status.code == 429

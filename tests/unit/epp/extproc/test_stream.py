@@ -12,19 +12,19 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from pointsman.core.budget import Budget
 from pointsman.epp.body.prompts import token_bytes
-from pointsman.epp.body.rendering import Question
+from pointsman.epp.body.rendering import TokenQuestion
 from pointsman.epp.config.build import Builder
 from pointsman.epp.config.defaults import load
 from pointsman.epp.extproc.deadlines import Deadlines
 from pointsman.epp.extproc.messages import BodyMode
 from pointsman.epp.extproc.stream import Exchange, OutOfOrder
-from pointsman.epp.metrics.picker import Metrics
+from pointsman.epp.metrics.picker import PickerMetrics
 from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.request.request import Rendered
-from pointsman.epp.schedule.director import Director, Options
-from pointsman.epp.schedule.explain_log import Recorder, read_recording
+from pointsman.epp.schedule.director import Director, DirectorOptions
+from pointsman.epp.schedule.explain_log import DecisionRecorder, read_recording
 from pointsman.epp.schedule.records import Records
 from pointsman.wire.grpc import Reply
 
@@ -54,13 +54,13 @@ def make(*endpoints: Endpoint, patient: bool = False, max_body: int = 1 << 20) -
 class Talk:
     """Speaks as Envoy does."""
 
-    metrics: Metrics
+    metrics: PickerMetrics
 
     def __init__(self, director: Director, *, max_body: int) -> None:
         self.director = director
         self.max_body = max_body
         self.pushed: list[bytes] = []
-        self.asked: list[Question] = []
+        self.asked: list[TokenQuestion] = []
         self.waiting: Callable[[Rendered | None], None] | None = None
         self.now = 0.0
         self.budget = Budget(limit=1 << 20)
@@ -81,7 +81,7 @@ class Talk:
     def push(self, *messages: Reply) -> None:
         self.pushed += map(bytes, messages)
 
-    def ask(self, question: Question, done: Callable[[Rendered | None], None]) -> Callable[[], None]:
+    def ask(self, question: TokenQuestion, done: Callable[[Rendered | None], None]) -> Callable[[], None]:
         self.asked.append(question)
         self.waiting = done
         return self.forget
@@ -362,8 +362,8 @@ def full_talk(*endpoints: Endpoint, rewrite: str = "", config: str = "") -> Talk
     pool.replace(endpoints)
     rng = random.Random(7)
     built = Builder(clock=lambda: 0.0, rng=rng).build(load(config))
-    options = Options(rewrite=lambda _model: rewrite)
-    metrics = Metrics()
+    options = DirectorOptions(rewrite=lambda _model: rewrite)
+    metrics = PickerMetrics()
     books = Bookkeeper(metrics, clock=lambda: 0.0)
     director = Director(pool=pool, scheduler=built.scheduler, records=Records(), rng=rng, options=options, books=books)
     talk = Talk(director, max_body=1 << 20)
@@ -454,7 +454,7 @@ def test_bodies_that_are_refused(body: bytes, status: int, words: str) -> None:
 )
 def test_headers_that_are_no_text_harm_nobody(name: str, tmp_path: Path) -> None:
     talk = full_talk(A)
-    recorder = Recorder(tmp_path / "decisions.jsonl", clock=lambda: 0.0)
+    recorder = DecisionRecorder(tmp_path / "decisions.jsonl", clock=lambda: 0.0)
     talk.director.records.listen(recorder)
     talk.headers(raw={name: b"\xff\xfe"})
     replies = talk.body(COMPLETION, end=True)

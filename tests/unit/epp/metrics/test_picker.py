@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from pointsman.epp.metrics.families import Counter, Gauge, Histogram, Limited, ReadHistogram, escape, names, number
-from pointsman.epp.metrics.picker import Metrics
+from pointsman.epp.metrics.picker import PickerMetrics
 
 
 def samples(page: bytes) -> dict[str, list[Sample]]:
@@ -25,8 +25,8 @@ def value(page: bytes, name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    made = Metrics()
+def metrics() -> PickerMetrics:
+    made = PickerMetrics()
     for fairness in ("a", "b"):
         row = made.row(model="m", target="t", fairness=fairness, priority=2)
         row.began(size=1000)
@@ -38,7 +38,7 @@ def metrics() -> Metrics:
     return made
 
 
-def test_a_request_is_counted_by_all_its_labels(metrics: Metrics) -> None:
+def test_a_request_is_counted_by_all_its_labels(metrics: PickerMetrics) -> None:
     page = metrics.render()
     labels = {"model_name": "m", "target_model_name": "t", "fairness_id": "a", "priority": "2"}
     assert value(page, "llm_d_epp_request_total", **labels) == 1
@@ -52,7 +52,7 @@ def test_a_request_is_counted_by_all_its_labels(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["inference_objective", "llm_d_router_epp"])
-def test_old_names_show_sums_over_labels_that_they_lack(metrics: Metrics, prefix: str) -> None:
+def test_old_names_show_sums_over_labels_that_they_lack(metrics: PickerMetrics, prefix: str) -> None:
     page, labels = metrics.render(), {"model_name": "m", "target_model_name": "t"}
     assert value(page, f"{prefix}_request_total", **labels, priority="2") == 2
     assert value(page, f"{prefix}_request_error_total", **labels, error_code="ModelServerError") == 1
@@ -73,7 +73,7 @@ def test_old_names_show_sums_over_labels_that_they_lack(metrics: Metrics, prefix
 
 
 def test_picks_rewrites_and_prefixes() -> None:
-    metrics = Metrics()
+    metrics = PickerMetrics()
     metrics.scheduled(seconds=0.00015, target_model="t", endpoint=("pod-0", "ns", 8000))
     metrics.not_scheduled(seconds=1.0, target_model="t")
     metrics.rewrote(rewrite="r", model="m", target="t")
@@ -90,7 +90,7 @@ def test_picks_rewrites_and_prefixes() -> None:
 
 
 def test_a_thousand_models_then_other() -> None:
-    metrics = Metrics()
+    metrics = PickerMetrics()
     metrics.exempt_models(["ours"])
     for at in range(1200):
         metrics.row(model=f"m{at}", target="m0").began(size=1)
@@ -105,7 +105,7 @@ def test_a_thousand_models_then_other() -> None:
 
 
 async def test_a_long_page_lets_requests_through() -> None:
-    metrics, turns = Metrics(), 0
+    metrics, turns = PickerMetrics(), 0
     for at in range(60):
         metrics.row(model=f"m{at}", target="t").began(size=1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pointsman.epp.metrics.picker import Metrics, Row
+from pointsman.epp.metrics.picker import PickerMetrics, RequestCells
 from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.plugins.api import PrefixMatches
 from pointsman.epp.pool.endpoint import Endpoint
@@ -12,7 +12,7 @@ from pointsman.epp.request.request import Request
 KEY = ("m", "t", "default-flow", "0")
 
 
-def row(metrics: Metrics) -> Row:
+def row(metrics: PickerMetrics) -> RequestCells:
     return metrics.row(model="m", target="t")
 
 
@@ -29,12 +29,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+def metrics() -> PickerMetrics:
+    return PickerMetrics()
 
 
 @pytest.fixture
-def reservation(metrics: Metrics, clock: Clock) -> Reservation:
+def reservation(metrics: PickerMetrics, clock: Clock) -> Reservation:
     member = Member(Endpoint(name="pod", address="10.0.0.1", port=8000))
     matches = PrefixMatches(total=4, block_tokens=64, blocks={}, cached={"10.0.0.1:8000": 2})
     request = Request(
@@ -45,7 +45,7 @@ def reservation(metrics: Metrics, clock: Clock) -> Reservation:
     return made
 
 
-def test_a_streamed_response(metrics: Metrics, clock: Clock, reservation: Reservation) -> None:
+def test_a_streamed_response(metrics: PickerMetrics, clock: Clock, reservation: Reservation) -> None:
     assert row(metrics).running == 1
     reservation.answered(200)
     for _ in range(3):
@@ -66,7 +66,9 @@ def test_a_streamed_response(metrics: Metrics, clock: Clock, reservation: Reserv
     assert metrics.errors.cells == {}
 
 
-def test_a_plain_response_in_pieces_is_not_streamed(metrics: Metrics, clock: Clock, reservation: Reservation) -> None:
+def test_a_plain_response_in_pieces_is_not_streamed(
+    metrics: PickerMetrics, clock: Clock, reservation: Reservation
+) -> None:
     reservation.answered(200)
     for piece in (b'{"id":', b'"x"}', b""):
         clock.now += 0.25
@@ -77,13 +79,13 @@ def test_a_plain_response_in_pieces_is_not_streamed(metrics: Metrics, clock: Clo
     assert metrics.duration.cells[KEY].sum == 0.75
 
 
-def test_an_error_of_the_model_server(metrics: Metrics, reservation: Reservation) -> None:
+def test_an_error_of_the_model_server(metrics: PickerMetrics, reservation: Reservation) -> None:
     reservation.answered(503)
     reservation.release()
     assert metrics.errors.cells == {(*KEY, "ModelServerError"): 1}
 
 
-def test_the_pick_itself(metrics: Metrics, reservation: Reservation) -> None:
+def test_the_pick_itself(metrics: PickerMetrics, reservation: Reservation) -> None:
     assert reservation.member is not None
     assert metrics.attempts.cells == {("success", "t", "pod", "default", "8000"): 1}
     assert metrics.scheduling.cells[()].sum == pytest.approx(0.001)
@@ -92,7 +94,7 @@ def test_the_pick_itself(metrics: Metrics, reservation: Reservation) -> None:
     assert metrics.index_bytes.cells[index].sum == 2 * 64 * 4
 
 
-def test_a_refusal(metrics: Metrics, clock: Clock) -> None:
+def test_a_refusal(metrics: PickerMetrics, clock: Clock) -> None:
     request = Request(id="r", headers={}, model="m", target_model="t")
     Bookkeeper(metrics, clock=clock).refused(request, code="ServiceUnavailable", since=clock.now)
     assert metrics.errors.cells == {(*KEY, "ServiceUnavailable"): 1}

@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from pointsman.core.errors import UserError
 from pointsman.core.http import Request as HttpRequest
 from pointsman.core.http import Response, Server
-from pointsman.epp.metrics.picker import Metrics
+from pointsman.epp.metrics.picker import PickerMetrics
 from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.metrics.tracing import Exporter, Tracer, exporter_of
 from pointsman.epp.pool.endpoint import Endpoint
@@ -22,7 +22,7 @@ from pointsman.epp.pool.pool import Member, Reservation
 from pointsman.epp.request.request import Request
 
 pb: Any = import_module("opentelemetry.proto.trace.v1.trace_pb2")  # generated without types
-METRICS = Metrics()  # not looked at here
+METRICS = PickerMetrics()  # not looked at here
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.epp.plugins.making import endpoint, make, request
 
 from pointsman.core.values import check
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.config.build import Builder
 from pointsman.epp.config.defaults import load
 from pointsman.epp.plugins.api import ENCODER_MATCHES, EncoderMatches, Key, Picked, Results
@@ -134,7 +134,7 @@ def test_the_same_image_goes_where_it_went() -> None:
     def ask(url: str) -> Request:
         content = [{"type": "image_url", "image_url": {"url": url}}]
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
-        return request(prompt=Reading(body, needs=needs).prompt())
+        return request(prompt=BodyReading(body, needs=needs).prompt())
 
     first = scheduler.decide(ask("http://x/1.png"), views)
     scheduler.commit(first)

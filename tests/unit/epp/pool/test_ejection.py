@@ -1,6 +1,6 @@
-from pointsman.epp.pool.ejection import GOOD, Standing, State, Terms, aged, failed, may_eject, succeeded
+from pointsman.epp.pool.ejection import GOOD, EjectionTerms, Standing, StandingState, aged, failed, may_eject, succeeded
 
-TERMS = Terms()
+TERMS = EjectionTerms()
 
 
 def fail(standing: Standing, *, now: float = 0.0, connection: bool = False, room: bool = True) -> Standing:
@@ -19,22 +19,22 @@ def test_five_errors_in_a_row_eject_and_a_success_between_does_not() -> None:
     standing = GOOD
     for _ in range(4):
         standing = fail(standing)
-    assert standing.state is State.IN
-    assert fail(standing).state is State.OUT
-    assert fail(succeeded(standing, now=0.0)).state is State.IN
+    assert standing.state is StandingState.IN
+    assert fail(standing).state is StandingState.OUT
+    assert fail(succeeded(standing, now=0.0)).state is StandingState.IN
 
 
 def test_two_failed_connections_are_enough() -> None:
-    assert fail(GOOD, connection=True).state is State.IN
-    assert ejected().state is State.OUT
+    assert fail(GOOD, connection=True).state is StandingState.IN
+    assert ejected().state is StandingState.OUT
 
 
 def test_without_room_nobody_is_ejected_but_the_count_goes_on() -> None:
     standing = GOOD
     for _ in range(9):
         standing = fail(standing, room=False)
-    assert standing.state is State.IN
-    assert fail(standing, room=True).state is State.OUT
+    assert standing.state is StandingState.IN
+    assert fail(standing, room=True).state is StandingState.OUT
 
 
 def test_the_time_doubles_up_to_its_limit() -> None:
@@ -59,14 +59,14 @@ def test_out_ends_when_its_time_is_over_and_the_endpoint_is_there() -> None:
     out = ejected(now=10.0)
     assert aged(out, now=10.5, answers_scrapes=True) is out
     assert aged(out, now=11.0, answers_scrapes=False) is out
-    assert aged(out, now=11.0, answers_scrapes=True).state is State.PROBE
+    assert aged(out, now=11.0, answers_scrapes=True).state is StandingState.PROBE
 
 
 def test_a_probe_decides() -> None:
     probe = aged(ejected(), now=1.0, answers_scrapes=True)
-    assert succeeded(probe, now=1.5).state is State.IN
+    assert succeeded(probe, now=1.5).state is StandingState.IN
     worse = fail(probe, now=1.5, room=False)
-    assert (worse.state, worse.until) == (State.OUT, 3.5)
+    assert (worse.state, worse.until) == (StandingState.OUT, 3.5)
 
 
 def test_old_requests_change_nothing_while_out() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pointsman.epp.body.payload import Reading
+from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.request.estimate import Estimates, ImageEstimate, Placeholders, VideoEstimate, VideoHints, image_size
 from pointsman.epp.request.request import Needs
 
@@ -102,6 +102,6 @@ def test_much_of_it_is_counted_and_not_written() -> None:
 def test_an_image_is_as_many_tokens_as_it_has_pixels_and_not_as_it_has_bytes() -> None:
     image = data_url(PNG + b"x" * 100_000)
     document = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": image}}]}]}
-    prompt = Reading(json.dumps(document).encode(), needs=Needs(body=True, prompt=True)).prompt()
+    prompt = BodyReading(json.dumps(document).encode(), needs=Needs(body=True, prompt=True)).prompt()
     assert prompt is not None
     assert prompt.tokens == 2025 + 1, "and a role"

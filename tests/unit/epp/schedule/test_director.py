@@ -18,7 +18,7 @@ from pointsman.epp.request.refusals import (
     ServiceUnavailable,
 )
 from pointsman.epp.request.request import Prompt, Request
-from pointsman.epp.schedule.director import Director, Options
+from pointsman.epp.schedule.director import Director, DirectorOptions
 from pointsman.epp.schedule.records import Records
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
@@ -39,7 +39,7 @@ def build(config: str = "", **options: Any) -> Built:
 
 
 def direct(
-    *pods: tuple[Endpoint, EndpointMetrics], config: str = "", options: Options | None = None, **loading: Any
+    *pods: tuple[Endpoint, EndpointMetrics], config: str = "", options: DirectorOptions | None = None, **loading: Any
 ) -> Director:
     pool = Pool(clock=lambda: 0.0)
     pool.replace([endpoint for endpoint, _ in pods])
@@ -115,7 +115,7 @@ def test_nobody_is_503_and_filters_that_leave_nobody_429() -> None:
     ],
 )
 def test_legacy_admission(priority: int, waiting: int, admitted: bool) -> None:
-    options = Options(priority_of={"o": priority}.__getitem__)
+    options = DirectorOptions(priority_of={"o": priority}.__getitem__)
     director = direct(pod(1, waiting=waiting), options=options)
     headers = {"x-llm-d-inference-objective": "o"}
     if admitted:
@@ -137,7 +137,7 @@ def test_legacy_admission(priority: int, waiting: int, admitted: bool) -> None:
     ],
 )
 def test_model_rewrite(headers: dict[str, str], rule: str, target: str) -> None:
-    director = direct(pod(1), options=Options(rewrite=lambda _model: rule))
+    director = direct(pod(1), options=DirectorOptions(rewrite=lambda _model: rule))
     decision, _ = director.direct(Request(id="r", headers=headers, model="m"))
     assert decision.target_model == target
 
@@ -145,11 +145,11 @@ def test_model_rewrite(headers: dict[str, str], rule: str, target: str) -> None:
 def test_a_request_that_should_name_a_model_and_does_not_is_400() -> None:
     with pytest.raises(BadRequest, match=r"^model not found in request body$"):
         ask(direct(pod(1)), wants_model=True)
-    assert ask(direct(pod(1), options=Options(rewrite=lambda _model: "base")), wants_model=True) == "pod1"
+    assert ask(direct(pod(1), options=DirectorOptions(rewrite=lambda _model: "base")), wants_model=True) == "pod1"
 
 
 def test_objective_priority_and_fairness_reach_the_plugins() -> None:
-    director = direct(pod(1), options=Options(priority_of={"gold": 4}.__getitem__))
+    director = direct(pod(1), options=DirectorOptions(priority_of={"gold": 4}.__getitem__))
     headers = {"x-gateway-inference-objective": "gold", "x-llm-d-inference-fairness-id": "tenant"}
     ask(director, headers=headers, model="m")
     (record,) = director.records.find("r-1")
@@ -162,7 +162,7 @@ def test_an_admitter_that_says_no_is_500() -> None:
     config = HEAD + "plugins: [{type: probabilistic-admitter}, {type: concurrency-detector}]\n"
     config += "flowControl: {saturationDetector: {pluginRef: concurrency-detector}}\n"
     config += "schedulingProfiles: [{name: default, plugins: []}]"
-    director = direct(pod(1, waiting=100), config=config, options=Options(priority_of=lambda _: -1))
+    director = direct(pod(1, waiting=100), config=config, options=DirectorOptions(priority_of=lambda _: -1))
     with pytest.raises(Internal, match=r"^request cannot be admitted: "):
         ask(director, headers={"x-llm-d-inference-objective": "o"})
 
@@ -302,7 +302,7 @@ def test_session_headers_go_out_with_the_answer() -> None:
 
 
 def test_scores_are_published_when_the_operator_says_so() -> None:
-    director = direct(pod(1), pod(2, waiting=5), options=Options(emit_scores=True))
+    director = direct(pod(1), pod(2, waiting=5), options=DirectorOptions(emit_scores=True))
     decision, _ = director.direct(Request(id="r", headers={}))
     assert decision.scores == {"192.168.1.1:8000": 4.0, "192.168.1.2:8000": 2.0}
     assert direct(pod(1)).direct(Request(id="r", headers={}))[0].scores == {}
@@ -311,13 +311,15 @@ def test_scores_are_published_when_the_operator_says_so() -> None:
 @pytest.mark.parametrize(
     ("options", "headers", "explained"),
     [
-        pytest.param(Options(), {"x-pointsman-explain": "1"}, False, id="not allowed"),
-        pytest.param(Options(explain=True), {}, True, id="always"),
-        pytest.param(Options(explain_on_demand=True), {"x-pointsman-explain": "1"}, True, id="on demand"),
-        pytest.param(Options(explain_on_demand=True), {}, False, id="not demanded"),
+        pytest.param(DirectorOptions(), {"x-pointsman-explain": "1"}, False, id="not allowed"),
+        pytest.param(DirectorOptions(explain=True), {}, True, id="always"),
+        pytest.param(DirectorOptions(explain_on_demand=True), {"x-pointsman-explain": "1"}, True, id="on demand"),
+        pytest.param(DirectorOptions(explain_on_demand=True), {}, False, id="not demanded"),
     ],
 )
-def test_a_decision_is_explained_when_asked_for(options: Options, headers: dict[str, str], explained: bool) -> None:
+def test_a_decision_is_explained_when_asked_for(
+    options: DirectorOptions, headers: dict[str, str], explained: bool
+) -> None:
     director = direct(pod(1), pod(2), options=options)
     ask(director, headers=headers)
     row = director.records.find("r-1")[0].to_json()

@@ -16,7 +16,7 @@ from pointsman.epp.plugins.api import Conclusion, HeaderChanges
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.request.request import Needs, Prompt, Request
-from pointsman.epp.schedule.director import Director, Options
+from pointsman.epp.schedule.director import Director, DirectorOptions
 from pointsman.epp.schedule.explain import Meters
 from pointsman.epp.schedule.points import MAKES_A_PLUGIN, POINTS, SATURATION, WANTS, Point
 from pointsman.epp.schedule.records import Records
@@ -100,7 +100,7 @@ def serve(point: Point) -> tuple[Meters, list[tuple[str, str]]]:
         scheduler=scheduler.scheduler,
         records=Records(),
         rng=random.Random(7),
-        options=Options(priority_of=lambda _objective: -1 if point is SATURATION else 0),
+        options=DirectorOptions(priority_of=lambda _objective: -1 if point is SATURATION else 0),
     )
     pool.replace([Endpoint(name=name, address=f"10.0.0.{at}", port=8000) for at, name in enumerate("ab", 1)])
     assert director.needs.parsers

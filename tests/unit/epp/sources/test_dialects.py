@@ -3,7 +3,7 @@
 import pytest
 
 from pointsman.epp.pool.view import CacheConfig, EndpointMetrics, Lora
-from pointsman.epp.sources.dialects import DIALECTS, Dialect, Reader, Reading, engine_of
+from pointsman.epp.sources.dialects import DIALECTS, Dialect, PageReading, Reader, engine_of
 from pointsman.epp.sources.scan import Spec
 
 VLLM = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -41,7 +41,7 @@ nv_inference_exec_count{model="m"} 3
 CACHE = CacheConfig(block_tokens=16, blocks=1024)
 
 
-def read(page: bytes, *, dialect: Dialect, last: EndpointMetrics | None = None) -> Reading:
+def read(page: bytes, *, dialect: Dialect, last: EndpointMetrics | None = None) -> PageReading:
     return Reader(dialect).read(page, now=7.0, last=last or EndpointMetrics(), attributes={})
 
 

@@ -3,7 +3,7 @@ import pytest
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Member
-from pointsman.epp.sources.models import Models, parse_models
+from pointsman.epp.sources.models import ModelsQuestion, parse_models
 
 BODY = b'{"object":"list","data":[{"id":"base","object":"model","root":"x"},{"id":"lora","parent":"base"}]}'
 
@@ -25,7 +25,7 @@ def test_names(body: bytes, models: set[str] | None) -> None:
 
 def test_a_bad_answer_is_counted_and_changes_nothing() -> None:
     tally, member = Polls(), Member(Endpoint(name="a", address="10.0.0.1", port=80))
-    take = Models(tally=tally).takes(member)
+    take = ModelsQuestion(tally=tally).takes(member)
     assert take(BODY, asked_at=1.0, mark=(0, 0))
     assert not take(b"oops", asked_at=2.0, mark=(0, 0))
     assert member.models == {"base", "lora"}

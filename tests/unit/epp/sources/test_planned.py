@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pointsman.core.errors import UserError
-from pointsman.epp.config.defaults import Plan, load
+from pointsman.epp.config.defaults import ConfigPlan, load
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.sources.planned import Sources, wanted
-from pointsman.epp.sources.scrape import Question, Terms
+from pointsman.epp.sources.scrape import Question, ScrapeTerms
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 
 
-def plan(layer: str, *plugins: str) -> Plan:
+def plan(layer: str, *plugins: str) -> ConfigPlan:
     lines = "".join(f"- {plugin}\n" for plugin in ("{type: queue-scorer}", *plugins))
     return load(f"{HEAD}plugins:\n{lines}{layer}")
 
@@ -26,7 +26,7 @@ def plan(layer: str, *plugins: str) -> Plan:
 METRICS = "dataLayer: {sources: [{pluginRef: s, extractors: [{pluginRef: e}]}]}"
 
 
-def only(made: Plan, *, tick: float = 0.05) -> tuple[Question, Terms]:
+def only(made: ConfigPlan, *, tick: float = 0.05) -> tuple[Question, ScrapeTerms]:
     (found,) = wanted(made, tally=Polls(), tick=tick).values()
     return found
 
@@ -117,7 +117,7 @@ class Endpoints:
 
 
 @asynccontextmanager
-async def running(made: Plan) -> AsyncIterator[tuple[Sources, Pool, Endpoints]]:
+async def running(made: ConfigPlan) -> AsyncIterator[tuple[Sources, Pool, Endpoints]]:
     endpoints, pool, tally = Endpoints(), Pool(), Polls()
     listener = await asyncio.start_server(endpoints.serve, "127.0.0.1", 0)
     pool.replace([Endpoint(name="a", address="127.0.0.1", port=listener.sockets[0].getsockname()[1])])

@@ -13,8 +13,8 @@ from pointsman.core.tls import self_signed
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Member, Pool
-from pointsman.epp.sources.models import Models
-from pointsman.epp.sources.scrape import Metrics, Scraper, Terms
+from pointsman.epp.sources.models import ModelsQuestion
+from pointsman.epp.sources.scrape import MetricsQuestion, Scraper, ScrapeTerms
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -78,7 +78,7 @@ class Server:
 
 @asynccontextmanager
 async def scraping(
-    *servers: Server, terms: Terms | None = None, tls: ssl.SSLContext | None = None, models: bool = False
+    *servers: Server, terms: ScrapeTerms | None = None, tls: ssl.SSLContext | None = None, models: bool = False
 ) -> AsyncIterator[tuple[Pool, Polls]]:
     tally, pool, listeners = Polls(), Pool(), []
     for server in servers:
@@ -88,8 +88,8 @@ async def scraping(
         if server.habit == "dead":
             listener.close()
             await listener.wait_closed()
-    terms = terms or Terms(interval=0.01, answer_seconds=0.2, connect_seconds=0.2, max_bytes=100_000)
-    question = Models(tally=tally) if models else Metrics(tally=tally)
+    terms = terms or ScrapeTerms(interval=0.01, answer_seconds=0.2, connect_seconds=0.2, max_bytes=100_000)
+    question = ModelsQuestion(tally=tally) if models else MetricsQuestion(tally=tally)
     scraper = Scraper(question, terms=terms, tally=tally, clock=time.monotonic)
     pool.watch(scraper.follow)
     pool.replace([Endpoint(name=s.habit or "good", address="127.0.0.1", port=s.port) for s in servers])
@@ -117,7 +117,7 @@ def read(member: Member) -> bool:
 async def test_every_proper_way_to_answer_is_understood(habit: str) -> None:
     server = Server(habit)
     server.waiting = 4
-    patient = Terms(interval=0.01, answer_seconds=30)  # a drip takes its time, on a busy machine even more
+    patient = ScrapeTerms(interval=0.01, answer_seconds=30)  # a drip takes its time, on a busy machine even more
     async with scraping(server, terms=patient) as (pool, tally):
         (member,) = pool.members
         await until(lambda: server.asked >= 3)
@@ -188,7 +188,7 @@ async def test_https_with_a_certificate_that_is_not_checked(tmp_path: Path) -> N
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asking.check_hostname = False
     asking.verify_mode = ssl.CERT_NONE
-    async with scraping(Server(), terms=Terms(interval=0.01, tls=asking), tls=serving) as (pool, _):
+    async with scraping(Server(), terms=ScrapeTerms(interval=0.01, tls=asking), tls=serving) as (pool, _):
         await until(lambda: read(pool.members[0]))
 
 

@@ -13,7 +13,7 @@ from pointsman.epp.body.parsers import DEFAULT, PARSERS
 from pointsman.render.envoy.addresses import Address
 from pointsman.render.envoy.bootstrap import bootstrap
 from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway
-from pointsman.render.envoy.limits import Limits
+from pointsman.render.envoy.limits import GatewayLimits
 from pointsman.render.envoy.paths import INFERENCE
 
 MODES: tuple[FailureMode, ...] = ("FailClose", "FailOpen")
@@ -165,7 +165,7 @@ def test_each_request_has_a_connection_of_its_own_between_the_tiers() -> None:
 
 
 def test_probes_and_the_admin_are_not_among_the_connections_that_are_limited() -> None:
-    document = bootstrap(gateway(ready=Address("127.0.0.1", 19001), limits=Limits(connections=7)))
+    document = bootstrap(gateway(ready=Address("127.0.0.1", 19001), limits=GatewayLimits(connections=7)))
     (monitor,) = document["overload_manager"]["resource_monitors"]
     assert monitor["typed_config"]["max_active_downstream_connections"] == 7
     assert document["admin"]["ignore_global_conn_limit"]

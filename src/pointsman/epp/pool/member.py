@@ -50,7 +50,7 @@ class Member:
         self.metrics: EndpointMetrics = NEVER_SCRAPED
         self.attributes: Mapping[str, float] = _NONE
         self.models: frozenset[str] = frozenset()  # that it says it serves, where that is asked
-        self.scrape_failures = 0  # in a row
+        self.scrape_failures: dict[str, int] = {}  # in a row, by the source that asks
         self.standing: Standing = GOOD
         self.probes = 0  # requests in flight that decide whether it comes back
         self.view: EndpointView
@@ -73,6 +73,11 @@ class Member:
         self._mark = mark
         self._trust = 1.0
         self._renew()
+
+    @property
+    def answers_scrapes(self) -> bool:
+        """Whether it is there at all: some source that asks has its last answer, or nobody asks."""
+        return not self.scrape_failures or not all(self.scrape_failures.values())
 
     def age(self, now: float, *, threshold: float) -> None:
         """Believe the last scrape a little less as it gets older."""

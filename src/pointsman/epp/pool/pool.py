@@ -104,7 +104,7 @@ class Pool:
             member.age(now, threshold=self._staleness)
             if member.standing.state is StandingState.OUT:
                 before = member.standing
-                member.standing = aged(before, now=now, answers_scrapes=member.scrape_failures == 0)
+                member.standing = aged(before, now=now, answers_scrapes=member.answers_scrapes)
                 changed = changed or member.standing is not before
         if changed:
             self.reconsider()

@@ -175,12 +175,14 @@ class Poller:
         self._connecting = False
         if self._closed:
             return
-        self.member.scrape_failures += 1
+        failures, source = self.member.scrape_failures, self._question.source
+        failures[source] = failures.get(source, 0) + 1
         self._back_off(reason)
 
     def close(self) -> None:
-        """The endpoint is gone."""
+        """The endpoint is gone, or is asked no more."""
         self._closed = True
+        self.member.scrape_failures.pop(self._question.source, None)
         self._drop()
 
     def _ask(self, now: float) -> None:
@@ -195,7 +197,7 @@ class Poller:
         if status >= 500:
             self.failed(f"it answered {status}")
             return
-        self.member.scrape_failures = 0  # whatever it says, it is there
+        self.member.scrape_failures[self._question.source] = 0  # whatever it says, it is there
         if status != 200:
             self._back_off(f"it answered {status}")
         elif not self._take(body, asked_at=self._asked_at, mark=self._mark):

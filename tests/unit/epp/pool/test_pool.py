@@ -117,10 +117,10 @@ def test_an_endpoint_that_cannot_be_reached_is_left_alone_and_comes_back(pool: P
     assert bad not in pool.candidates
     assert pool.ejections == 1
     clock.now += 1.5
-    bad.scrape_failures = 3
+    bad.scrape_failures = {"metrics": 3}
     pool.sweep(clock.now)
     assert bad not in pool.candidates  # its time is over, but it is still not there
-    bad.scrape_failures = 0
+    bad.scrape_failures = {"metrics": 0}
     pool.sweep(clock.now)
     assert bad in pool.candidates
     probe = Reservation(bad)

@@ -137,7 +137,7 @@ async def test_a_bad_endpoint_costs_the_others_nothing(habit: str) -> None:
         before = good.asked
         await until(lambda: good.asked >= before + 10)
         assert read(pool.members[0])
-        assert pool.members[0].scrape_failures == 0
+        assert pool.members[0].answers_scrapes
         assert bad.asked <= good.asked
 
 
@@ -152,17 +152,36 @@ async def test_who_keeps_failing_is_asked_less_and_less() -> None:
 async def test_who_answers_anything_is_there(habit: str, there: bool) -> None:
     async with scraping(Server(habit)) as (pool, tally):
         await until(lambda: tally.poll_errors.total() >= 1)
-        assert (pool.members[0].scrape_failures == 0) == there
+        assert pool.members[0].answers_scrapes == there
+
+
+async def test_what_one_source_hears_says_nothing_of_another() -> None:
+    alive, gone = Server(), Server("dead")
+    async with scraping(alive, gone) as (pool, tally):
+        (member, _), elsewhere = pool.members, ScrapeTerms(interval=0.01, port=gone.port)
+        other = Scraper(ModelsQuestion(tally=tally), terms=elsewhere, tally=tally, clock=time.monotonic)
+        stop = pool.watch(other.follow)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(other.run())
+            await until(lambda: tally.poll_errors[ModelsQuestion.source] >= 3)
+            before = alive.asked
+            await until(lambda: alive.asked >= before + 3)
+            failures = member.scrape_failures
+            assert (failures[MetricsQuestion.source], failures[ModelsQuestion.source] > 0) == (0, True)
+            assert member.answers_scrapes, "it is there at all"
+            stop()
+            task.cancel()
+        assert ModelsQuestion.source not in member.scrape_failures, "who asks no more says nothing"
 
 
 async def test_an_endpoint_that_comes_back_is_read_again() -> None:
     server = Server("hang")
     async with scraping(server) as (pool, tally):
         await until(lambda: tally.poll_errors.total() >= 1)
-        assert pool.members[0].scrape_failures >= 1
+        assert pool.members[0].scrape_failures[MetricsQuestion.source] >= 1
         server.habit = ""
         await until(lambda: read(pool.members[0]))
-        assert pool.members[0].scrape_failures == 0
+        assert pool.members[0].answers_scrapes
 
 
 async def test_endpoints_come_and_go() -> None:

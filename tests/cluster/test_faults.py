@@ -71,7 +71,7 @@ async def test_the_server_is_killed_and_comes_back(
 
     async def noticed() -> None:
         assert reflector(runtime).state == "unreachable"
-        assert any(line.startswith("widgets.example.dev: unreachable") for line in runtime.problems())
+        assert any(str(one).startswith("widgets.example.dev: unreachable") for one in runtime.unfollowed())
 
     await eventually(noticed)
     await asyncio.to_thread(plane.start_api)
@@ -81,7 +81,7 @@ async def test_the_server_is_killed_and_comes_back(
     await expect(client, namespace, {"a-0": "after", "c-0": "hello"}, within=60)
 
     async def well() -> None:
-        assert runtime.problems() == []
+        assert runtime.unfollowed() == []
 
     await eventually(well)
 
@@ -235,7 +235,7 @@ async def test_one_kind_is_forbidden_and_then_granted(
 
         async def told() -> None:
             assert reflector(runtime).state == "following"  # one forbidden kind does not stop another
-            assert [line for line in runtime.problems() if re.match("configmaps: forbidden .*cannot list", line)]
+            assert [one for one in runtime.unfollowed() if re.match("configmaps: forbidden .*cannot list", str(one))]
 
         await eventually(told)
         rules.append({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]})
@@ -243,7 +243,7 @@ async def test_one_kind_is_forbidden_and_then_granted(
         await expect(client, namespace, expected, within=60)
 
         async def cured() -> None:
-            assert runtime.problems() == []  # not even the definitions, which this user may not list
+            assert runtime.unfollowed() == []  # not even the definitions, which this user may not list
 
         await eventually(cured, within=60)
     await client.delete(bindings, Key("", name))
@@ -281,7 +281,7 @@ async def test_a_definition_that_goes_and_comes_back(client: Client, namespace: 
         assert len(reflector(runtime).store) == 0
 
     await eventually(absent)
-    assert runtime.problems() == []  # a kind that does not exist is no fault
+    assert runtime.unfollowed() == []  # a kind that does not exist is no fault
     await expect(client, namespace, {})
     await asyncio.sleep(3)  # long enough for the reflector's own retries to become rare
     await define(client)

@@ -144,7 +144,7 @@ async def test_namespace_that_is_being_deleted(plane: ControlPlane, client: Clie
         await eventually(gone, within=60)
 
         async def well() -> None:
-            assert all(not runtime.problems() for runtime in process.runtimes)
+            assert all(not runtime.unfollowed() for runtime in process.runtimes)
 
         await eventually(well)
 

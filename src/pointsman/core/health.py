@@ -5,7 +5,7 @@ is a 500 with the error in it: a broken probe must not look like a healthy one. 
 whom it lets in; probes have no token, so they are served elsewhere.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
@@ -26,6 +26,12 @@ class Guard(Protocol):
 def text(status: int, body: str) -> Response:
     """Return a plain-text answer."""
     return Response(status, body.encode(), PLAIN)
+
+
+def readiness(missing: Iterable[object]) -> Response:
+    """Return that a process is ready, or a line for each thing that it lacks."""
+    lines = [f"{one}\n" for one in missing]
+    return text(503, "".join(lines)) if lines else text(200, "ok\n")
 
 
 def answer(request: Request, routes: Routes, *, guard: Guard | None = None) -> Response | Awaitable[Response]:

@@ -7,12 +7,12 @@ peers have left, then peers are asked to go and open streams get a last moment.
 
 import asyncio
 import random
-import signal
 import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from pointsman.core import loop
 from pointsman.core.http import Limits as HttpLimits
 from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
@@ -112,7 +112,7 @@ class PickerServer:
             parts.tokenizer.begin(tasks)
             await self._bind(http, tls=tls, guard=guard)
             followers = [tasks.create_task(source.run()), *self._follow(tasks, tls=tls, client=client)]
-            self._install_signals()
+            loop.on_signals(self.stop)
             self.discovery.watch()
             parts.health.set(serving=True)
             log.info(
@@ -183,18 +183,10 @@ class PickerServer:
             await asyncio.sleep(LEAST_INTERVAL)
             self.parts.sweep()
 
-    def _install_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
-
     async def _drain(self) -> None:
         self.parts.health.note("drain", obstacle="it is draining")
-        loop = asyncio.get_running_loop()
         log.info("picker: draining", seconds=self._settings.drain_timeout, streams=self.listener.open_streams)
-        end = loop.time() + self._settings.drain_timeout
-        while self.listener.peers and loop.time() < end:  # noqa: ASYNC110 - a poll at shutdown needs no event
-            await asyncio.sleep(0.05)
+        await loop.wait_while(lambda: self.listener.peers, seconds=self._settings.drain_timeout)
         await self.listener.drain(seconds=_LAST_MOMENT)
         await self.health_listener.drain(seconds=0.1)
         log.info("picker: stopped")

@@ -16,6 +16,7 @@ one. `answered` is true a little earlier: once there was any answer, a refusal t
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -24,7 +25,7 @@ from pointsman.core.logs import get_logger
 from pointsman.kube.backoff import Backoff
 from pointsman.kube.client import Client
 from pointsman.kube.errors import ApiError, Forbidden, Gone, NotFound, Unreachable, from_status
-from pointsman.kube.kinds import Source
+from pointsman.kube.kinds import Kind, Source
 from pointsman.kube.store import Change, Entry, Store, entry
 
 State = Literal["starting", "following", "absent", "forbidden", "unreachable"]
@@ -53,6 +54,18 @@ class _Event(msgspec.Struct):
 
 _PAGES = msgspec.json.Decoder(_Page)
 _EVENTS = msgspec.json.Decoder(_Event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfollowed:
+    """A kind that should be followed and is not."""
+
+    kind: Kind
+    state: State
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.state} ({self.reason})"
 
 
 class Reflector:

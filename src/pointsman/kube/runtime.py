@@ -28,7 +28,7 @@ from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Key, Kind, Source
 from pointsman.kube.lease import Election, LeaseTerms
 from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership
-from pointsman.kube.reflector import Reflector
+from pointsman.kube.reflector import Reflector, Unfollowed
 from pointsman.kube.store import Change, Entry, Store
 from pointsman.kube.view import View
 
@@ -97,12 +97,12 @@ class Runtime:
             for work in self._works:
                 work.queue.close()
 
-    def problems(self) -> list[str]:
-        """Return one line for each kind that is not being followed, with the reason."""
+    def unfollowed(self) -> list[Unfollowed]:
+        """Return the kinds that should be followed and are not; one that does not exist is no fault."""
         return [
-            f"{reflector.source.kind}: {reflector.state} ({reflector.problem or 'first list pending'})"
-            for reflector in self._reflectors.values()
-            if reflector.state not in {"following", "absent"}
+            Unfollowed(kind=one.source.kind, state=one.state, reason=one.problem or "first list pending")
+            for one in self._reflectors.values()
+            if one.state not in {"following", "absent"}
         ]
 
     async def settled(self) -> None:

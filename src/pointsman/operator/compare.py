@@ -14,17 +14,12 @@ from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment, parse
 from pointsman.core.documents import to_yaml
 from pointsman.core.errors import UserError
 from pointsman.kube import Client, Conflict, Key, Kind, Object, Owner, owner_of
-from pointsman.kube.conditions import truth_of
 from pointsman.kube.errors import NotFound
 from pointsman.kube.kinds import key_of
 from pointsman.kube.ownership import claim, holder, stamp
-from pointsman.operator.facts import ask
+from pointsman.operator.facts import ASKED, ask, facts_of
 from pointsman.operator.kinds import (
-    DESTINATION_RULE,
-    GATEWAY,
     GATEWAY_CLASS,
-    HTTP_ROUTE,
-    INFERENCE_POOL,
     MADE,
     OWNERSHIP,
 )
@@ -64,16 +59,9 @@ async def facts(client: Client) -> Facts:
     """Return what the cluster can do, asked once."""
     await client.request("GET", "/version")  # who cannot be reached is an error here, and not waited for
     server = await ask(client)
-    there = {kind: await _is_there(client, kind) for kind in (*MADE, GATEWAY_CLASS) if kind.custom}
+    there = {kind: await _is_there(client, kind) for kind in (*ASKED, GATEWAY_CLASS)}
     classes = await _list(client, GATEWAY_CLASS) if there[GATEWAY_CLASS] else []
-    return Facts(
-        inference_pool=there[INFERENCE_POOL],
-        gateway_api=there[GATEWAY] and there[HTTP_ROUTE],
-        istio=there[DESTINATION_RULE],
-        gateway_classes=frozenset(one["metadata"]["name"] for one in classes if truth_of(one, "Accepted") == "True"),
-        sleep_action=server.minor >= 30,
-        openshift=server.openshift,
-    )
+    return facts_of(there, classes=classes, server=server)
 
 
 def meaning(resource: SimulatorDeployment) -> Object:

@@ -1,6 +1,7 @@
 """Find out what the cluster can do: from the caches for what comes and goes, from the server once for what does not."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ import msgspec
 
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
-from pointsman.kube import Client, Kind, View
+from pointsman.kube import Client, Kind, Object, View
 from pointsman.kube.conditions import truth_of
 from pointsman.kube.errors import ApiError, Unreachable
 from pointsman.operator.kinds import DESTINATION_RULE, GATEWAY, GATEWAY_CLASS, HTTP_ROUTE, INFERENCE_POOL
@@ -18,6 +19,7 @@ log = get_logger(__name__)
 _AWAY = 1.0
 
 
+ASKED = (INFERENCE_POOL, GATEWAY, HTTP_ROUTE, DESTINATION_RULE)
 _NEWEST = 99  # of a server that does not say its version: nothing is held back from it
 
 
@@ -52,6 +54,18 @@ async def _read(client: Client, path: str) -> dict[str, Any]:
             return document
 
 
+def facts_of(there: Mapping[Kind, bool], *, classes: Iterable[Object], server: ServerVersion) -> Facts:
+    """Return what a cluster can do, from which kinds are there, its GatewayClasses and what its server is."""
+    return Facts(
+        inference_pool=there[INFERENCE_POOL],
+        gateway_api=there[GATEWAY] and there[HTTP_ROUTE],
+        istio=there[DESTINATION_RULE],
+        gateway_classes=frozenset(one["metadata"]["name"] for one in classes if truth_of(one, "Accepted") == "True"),
+        sleep_action=server.minor >= 30,
+        openshift=server.openshift,
+    )
+
+
 class ClusterFacts:
     """What can be seen of a cluster's kinds. One that cannot be reached for a moment is not gone: the last word counts.
 
@@ -63,18 +77,8 @@ class ClusterFacts:
 
     def facts(self, view: View, server: ServerVersion) -> Facts:
         """Return the facts as of now."""
-        gateways = [self._is_there(kind, view) for kind in (GATEWAY, HTTP_ROUTE)]
-        classes = view.all(GATEWAY_CLASS)
-        return Facts(
-            inference_pool=self._is_there(INFERENCE_POOL, view),
-            gateway_api=all(gateways),
-            istio=self._is_there(DESTINATION_RULE, view),
-            gateway_classes=frozenset(
-                one["metadata"]["name"] for one in classes if truth_of(one, "Accepted") == "True"
-            ),
-            sleep_action=server.minor >= 30,
-            openshift=server.openshift,
-        )
+        there = {kind: self._is_there(kind, view) for kind in ASKED}
+        return facts_of(there, classes=view.all(GATEWAY_CLASS), server=server)
 
     def _is_there(self, kind: Kind, view: View) -> bool:
         state = view.state(kind)

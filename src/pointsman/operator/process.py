@@ -7,7 +7,6 @@ server lets read them, where there is a `guard`.
 
 import asyncio
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from pathlib import Path
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT
-from pointsman.core import health
+from pointsman.core import health, loop
 from pointsman.core.errors import UserError
 from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
@@ -71,14 +70,7 @@ class Process:
 
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT, then end in order: work stops, the lease is given back."""
-        told = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self.run())
-            await told.wait()
-            log.info("told to end")
-            task.cancel()
+        await loop.run_until_told(self.run())
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -121,9 +113,8 @@ class Process:
 
     def _ready(self) -> Response:
         """A replica is ready when it follows what it must; parts that it may not read are told in conditions."""
-        lines = [line for runtime in self.runtimes for line in runtime.problems()]
-        problems = [line for line in lines if ": forbidden" not in line or line.startswith(f"{SIMULATOR_DEPLOYMENT}:")]
-        return health.text(503, "\n".join((*problems, ""))) if problems else health.text(200, "ok\n")
+        missing = [one for runtime in self.runtimes for one in runtime.unfollowed()]
+        return health.readiness(one for one in missing if one.state != "forbidden" or one.kind == SIMULATOR_DEPLOYMENT)
 
     def _scrape(self) -> Response:
         return Response(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST.encode())

@@ -18,6 +18,7 @@ from typing import cast
 
 from pointsman.core.budget import Account, Budget, Exhausted
 from pointsman.core.inbox import Inbox
+from pointsman.core.loop import wait_while
 from pointsman.core.ports import Port, Spawn, Tls, listen
 from pointsman.wire.connection import Connection
 from pointsman.wire.grpc import Router
@@ -307,8 +308,6 @@ class Listener:
             self._bound.close()
         for peer in list(self.peers):
             peer.connection.drain()
-        end = self.loop.time() + seconds
-        while self.peers and self.loop.time() < end:  # noqa: ASYNC110 - a poll at shutdown needs no event
-            await asyncio.sleep(0.02)
+        await wait_while(lambda: self.peers, seconds=seconds)
         for peer in list(self.peers):
             peer.abort()

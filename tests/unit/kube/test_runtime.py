@@ -23,7 +23,7 @@ def make(lease: Key | None = None) -> Runtime:
 async def test_before_the_first_list_there_is_a_problem_and_an_empty_queue() -> None:
     runtime = make()
     runtime.add(Controller("c", Source(CONFIGMAP), reconcile))
-    assert runtime.problems() == ["configmaps: starting (first list pending)"]
+    assert [str(one) for one in runtime.unfollowed()] == ["configmaps: starting (first list pending)"]
     assert runtime.metrics.registry.get_sample_value("workqueue_depth", {"controller": "c", "name": "c"}) == 0.0
 
 

@@ -5,9 +5,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from pointsman.api.simulator import SIMULATOR_DEPLOYMENT
 from pointsman.core.errors import UserError
-from pointsman.kube import Client
+from pointsman.kube import Client, Kind
+from pointsman.kube.reflector import State
 from pointsman.operator import process
+from pointsman.operator.kinds import SERVICE
 from pointsman.operator.process import Process, ProcessPlan, own_namespace, split_address
 
 
@@ -79,3 +82,22 @@ async def test_before_the_first_list_it_is_alive_and_not_ready() -> None:
     ready = routes["/readyz"]()
     assert ready.status == 503
     assert b"deployments.apps: starting (first list pending)\n" in ready.body
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "problem", "status"),
+    [
+        pytest.param(SERVICE, "forbidden", "may not list", 200, id="a part that it may not read is told in conditions"),
+        pytest.param(SIMULATOR_DEPLOYMENT, "forbidden", "may not list", 503, id="its own resource"),
+        pytest.param(SERVICE, "unreachable", "a proxy said: forbidden", 503, id="the words of others do not count"),
+        pytest.param(SERVICE, "absent", "no such kind", 200, id="not there"),
+    ],
+)
+async def test_it_is_ready_by_what_it_follows(kind: Kind, state: State, problem: str, status: int) -> None:
+    made = make(health_address=":1")
+    (runtime,) = made.runtimes
+    for reflector in runtime._reflectors.values():
+        reflector.state = "following"
+    runtime._reflectors[kind].state, runtime._reflectors[kind].problem = state, problem
+    ((_, routes),) = made._routes().values()
+    assert routes["/readyz"]().status == status

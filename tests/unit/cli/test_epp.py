@@ -33,7 +33,7 @@ def test_of_a_repeated_flag_the_last_counts(monkeypatch: pytest.MonkeyPatch) -> 
         started.append(settings)
         raise UserError("enough")
 
-    monkeypatch.setattr("pointsman.epp.server.Picker", take)
+    monkeypatch.setattr("pointsman.epp.server.PickerServer", take)
     line = ("--v", "1", "--v=4", "--tracing=false", "--tracing", "--config-file", "a", "--config-file", "b")
     assert run("epp", *line) == 2
     (settings,) = started

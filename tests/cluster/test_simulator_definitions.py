@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.simulators import EVERYTHING, ON, Site, defined, operator, published
 from tests.cluster.widgets import eventually
@@ -14,7 +16,7 @@ from tests.cluster.widgets import eventually
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Object
 from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION
-from pointsman.operator.kinds import CONFIG_MAP, DEPLOYMENT, GATEWAY, GATEWAY_CLASS
+from pointsman.operator.kinds import CONFIG_MAP, DEPLOYMENT, GATEWAY, GATEWAY_CLASS, INFERENCE_POOL
 
 NAME = "infra-sim-inference-gateway"
 THEIRS = {"InferencePool", "DestinationRule", "Gateway", "HTTPRoute"}
@@ -62,21 +64,57 @@ async def discovery(site: Site) -> str:
 
 
 async def test_definitions_come_and_go_under_a_stack(plane: ControlPlane, site: Site) -> None:
+    """One process follows them, says so in conditions, and has little to log about it."""
+    with capture_logs() as logs:
+        await follow(plane, site)
+    about = Counter((str(line.get("kind")), line["event"]) for line in logs)
+    assert all(count <= 3 for count in about.values()), about
+    assert not [line for line in logs if line["log_level"] in {"error", "critical"}]
+
+
+async def follow(plane: ControlPlane, site: Site) -> None:
     await site.create(**EVERYTHING)
     await kinds(site, set())
     assert await discovery(site) == "--endpoint-selector"
+    assert (await site.condition("Discovery"))["reason"] == "Selector"
     assert (await site.condition("LoadBalancing"))["reason"] == "GatewayOnly"
     assert (await site.condition("LegacyGateway"))["reason"] == "GatewayAPIMissing"
     before = await site.get(DEPLOYMENT, "ms-sim-llm-d-modelservice-decode")
     async with mesh(plane):
         await kinds(site, THEIRS)
         assert await discovery(site) == "--pool-name"
+        await site.told("Discovery", "True", "InferencePool")
         await site.told("LoadBalancing", "True", "DestinationRule")
         await site.told("LegacyGateway", "False", "GatewayClassMissing")
     await kinds(site, set())
     assert await discovery(site) == "--endpoint-selector"
+    await site.told("Discovery", "True", "Selector")
+    await site.told("LegacyGateway", "False", "GatewayAPIMissing")
     after = await site.get(DEPLOYMENT, "ms-sim-llm-d-modelservice-decode")
     assert after["metadata"]["generation"] == before["metadata"]["generation"]  # simulators have no part in it
+
+
+async def test_a_definition_that_cannot_go_is_done_without(plane: ControlPlane, client: Client, site: Site) -> None:
+    """Its objects are held by a finalizer: nothing can be created any more, for as long as that takes."""
+    async with mesh(plane):
+        await site.create(epp=ON)
+        await site.ready()
+        await site.told("Discovery", "True", "InferencePool")
+        held = {"name": "held", "namespace": site.namespace, "finalizers": ["example.dev/hold"]}
+        spec = (await site.get(INFERENCE_POOL, "gaie-sim"))["spec"]
+        await client.create(INFERENCE_POOL, {**TYPE, "metadata": held, "spec": spec})
+        try:
+            await client.delete(CUSTOM_RESOURCE_DEFINITION, Key("", str(INFERENCE_POOL)))
+            await site.told("Discovery", "True", "Selector")
+            await site.ready()
+            assert "InferencePool/gaie-sim" not in await site.made()
+            assert (await site.get(INFERENCE_POOL, "held"))["metadata"]["deletionTimestamp"]
+        finally:
+            key = Key(site.namespace, "held")
+            await client.patch(INFERENCE_POOL, key, {"metadata": {"finalizers": None}}, how="merge")
+
+
+TYPE = {"apiVersion": INFERENCE_POOL.api_version, "kind": INFERENCE_POOL.kind}
 
 
 @asynccontextmanager

@@ -11,6 +11,11 @@ compared with the store, so a deletion that nobody saw is delivered like any oth
 `state` says in one word how it stands; readiness and controllers look at `settled`, which is true once the
 first list is in, or once the server says that the kind does not exist: a missing custom resource is an empty
 one. `answered` is true a little earlier: once there was any answer, a refusal too.
+
+A kind whose definition is being deleted counts as absent: the server takes no objects of it, and may be at it for as
+long as a finalizer holds one. When the definition is gone the server ends watches of the kind only after a while (up to
+two minutes), so the reflector ends its own and lists again. Both it must be told of (`heed`), by who follows
+definitions.
 """
 
 import asyncio
@@ -29,6 +34,7 @@ from pointsman.kube.kinds import Kind, Source
 from pointsman.kube.store import Change, Entry, Store, entry
 
 State = Literal["starting", "following", "absent", "forbidden", "unreachable"]
+Definition = Literal["there", "ending", "gone"]
 Subscriber = Callable[[Change], None]
 Attendant = Callable[[State], None]
 PAGE = 500
@@ -84,7 +90,9 @@ class Reflector:
     ) -> None:
         self.source = source
         self.store = store
-        self.state: State = "starting"
+        self._state: State = "starting"
+        self._ending = False
+        self._watching: asyncio.Timeout | None = None
         self.problem = ""
         self.settled = asyncio.Event()
         self.answered = asyncio.Event()
@@ -94,12 +102,17 @@ class Reflector:
         self._lifetime = lifetime
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
         self.announced: Callable[[], bool] = lambda: False
-        """Whether someone nudges when a kind that is absent comes: then there is no need to keep asking."""
+        """Whether someone tells when the definition of a kind comes: then there is no need to keep asking."""
         self._subscribers: list[Subscriber] = []
         self._attendants: list[Attendant] = []
         self._version = ""
         self._failures = 0
-        self._nudged = asyncio.Event()
+        self._awaited = asyncio.Event()
+
+    @property
+    def state(self) -> State:
+        """How it stands, in a word."""
+        return "absent" if self._ending and self._state == "following" else self._state
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call the subscriber with every change from now on, in order."""
@@ -109,9 +122,17 @@ class Reflector:
         """Call the attendant with every new state."""
         self._attendants.append(attendant)
 
-    def nudge(self) -> None:
-        """Try again now: something that was missing may be there."""
-        self._nudged.set()
+    def heed(self, definition: Definition) -> None:
+        """Take note of how the definition of the kind stands."""
+        before, self._ending = self.state, definition != "there"
+        if definition == "there" and self.state != "following":
+            self._awaited.set()  # what was missing may be there
+        if definition == "gone" and self._watching is not None:
+            self._watching.reschedule(0)
+            self._watching = None
+        if before != self.state:
+            log.info("its definition changes", kind=str(self.source.kind), definition=definition)
+            self._tell()
 
     def absorb(self, item: Entry) -> None:
         """Take the answer to a write of our own, ahead of the watch."""
@@ -164,11 +185,22 @@ class Reflector:
         path = self.source.kind.path(self.source.namespace)
         began = asyncio.get_running_loop().time()
         accept = self.source.accept(many=False)
-        async with self._client.watch(path, parameters=parameters, stall=self._stall, accept=accept) as lines:
-            self._settle("following")
-            async for line in lines:
-                self._take(_EVENTS.decode(line))
-                self._failures = 0
+        watching = asyncio.timeout(None)
+        try:
+            async with (
+                watching as self._watching,
+                self._client.watch(path, parameters=parameters, stall=self._stall, accept=accept) as lines,
+            ):
+                self._settle("following")
+                async for line in lines:
+                    self._take(_EVENTS.decode(line))
+                    self._failures = 0
+        except TimeoutError:
+            if not watching.expired():
+                raise
+            raise Gone("its definition is gone", code=410) from None
+        finally:
+            self._watching = None
         if asyncio.get_running_loop().time() - began < 1.0:
             raise Unreachable(f"watch of {path} ended within a second")
         self._failures = 0
@@ -195,12 +227,15 @@ class Reflector:
         self._enter(state)
 
     def _enter(self, state: State) -> None:
-        before, self.state = self.state, state
+        before, self._state = self.state, state
         if state != "unreachable":
             self.answered.set()
-        if before != state:
-            for attendant in self._attendants:
-                attendant(state)
+        if before != self.state:
+            self._tell()
+
+    def _tell(self) -> None:
+        for attendant in self._attendants:
+            attendant(self.state)
 
     def _fail(self, error: Exception) -> None:
         self._failures += 1
@@ -229,9 +264,9 @@ class Reflector:
             delay = self._lifetime
         try:
             async with asyncio.timeout(delay):
-                await self._nudged.wait()
+                await self._awaited.wait()
             self._failures = 0
         except TimeoutError:
             pass
         finally:
-            self._nudged.clear()
+            self._awaited.clear()

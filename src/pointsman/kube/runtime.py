@@ -6,8 +6,8 @@ function can tell people so), and, with an election, only while this replica lea
 so a new leader starts warm.
 
 A kind that comes with a CustomResourceDefinition may be missing: its cache is empty until the definition
-appears. The runtime follows the definitions (metadata only: they are large) and nudges the reflector at once;
-without the permission to do so the reflector's own retries find it, later.
+appears. The runtime follows the definitions (metadata only: they are large) and tells the reflector at once when one
+comes or goes; without the permission to do so the reflector finds out by itself, later.
 
 Invariant: `run` ends only by cancellation or by an error that no part could handle, and leaves no task
 behind.
@@ -28,7 +28,7 @@ from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Key, Kind, Source
 from pointsman.kube.lease import Election, LeaseTerms
 from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership
-from pointsman.kube.reflector import Reflector, Unfollowed
+from pointsman.kube.reflector import Definition, Reflector, Unfollowed
 from pointsman.kube.store import Change, Entry, Store
 from pointsman.kube.view import View
 
@@ -154,10 +154,10 @@ class Runtime:
         return reflector
 
     def _definition(self, change: Change) -> None:
-        for side in change.sides[-1:]:
-            for kind, reflector in self._reflectors.items():
-                if str(kind) == side.key.name and reflector.state != "following":
-                    reflector.nudge()
+        told: Definition = "gone" if change.new is None else "ending" if change.new.meta.deletion_timestamp else "there"
+        for kind, reflector in self._reflectors.items():
+            if str(kind) == change.sides[-1].key.name:
+                reflector.heed(told)
 
     def _absorb(self, item: Entry) -> None:
         self._reflectors[item.kind].absorb(item)

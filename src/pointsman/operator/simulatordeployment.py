@@ -52,6 +52,7 @@ PAUSE = 1.0
 REFUSED = "LimitExceeded"
 _NEWS_PAUSE = 0.25
 WORKERS = 64  # they wait, mostly: for the API server, which is slow to create and quick to read
+_SOON = 0.5
 _LOOK_AGAIN = 5.0  # whether a name that was taken is free: no event of ours would tell
 
 
@@ -130,6 +131,8 @@ class Simulators:
         try:
             await self._runtime.applier.converge(owner, rendered.objects, kinds=kinds)
         except (Conflict, ApiError) as error:
+            if _is_leaving(error):  # the cache will know in a moment, and then the stack does without
+                raise Retry(str(error), delay=_SOON) from None
             trouble = _judge(error)
             self._runtime.events.record(live, reason=trouble.reason, message=trouble.message, severity="Warning")
             return trouble
@@ -195,6 +198,11 @@ def _stack_of(item: Entry, _: View) -> Iterable[Key]:
 
 def _everyone(_: Entry, view: View) -> Iterable[Key]:
     return [item.key for item in view.entries(SIMULATOR_DEPLOYMENT)]
+
+
+def _is_leaving(error: Conflict | ApiError) -> bool:
+    """Tell whether a write failed because the definition of its kind goes or has just gone."""
+    return isinstance(error, NotFound) or "custom resource definition is terminating" in str(error)
 
 
 def _judge(error: Conflict | ApiError) -> StackFailure:

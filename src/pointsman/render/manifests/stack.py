@@ -118,9 +118,18 @@ def _picker(
         return _Piece()
     documents = picker.render(resource, config, groups, names=names, facts=facts, policy=policy)
     needed = min(config.replicas, 1)  # of several, the one that leads
-    return _Piece(
-        documents, [Component(condition="EPPReady", name=names.picker, replicas=config.replicas, needed=needed)]
-    )
+    component = Component(condition="EPPReady", name=names.picker, replicas=config.replicas, needed=needed)
+    return _Piece(documents, [component], [_discovery(names=names, facts=facts)])
+
+
+def _discovery(*, names: Names, facts: Facts) -> Notice:
+    """Say by what the picker finds Pods, which follows the definitions that a cluster has."""
+    if facts.inference_pool:
+        reason, text = "InferencePool", f"the picker follows InferencePool {names.pool}"
+    else:
+        reason = "Selector"
+        text = "the picker follows Pods by their labels: InferencePool is not defined (pointsman crds install)"
+    return Notice(type="Discovery", holds=True, reason=reason, message=text)
 
 
 def _simulators(resource: SimulatorDeployment, groups: Sequence[Group], *, names: Names, facts: Facts) -> _Piece:

@@ -148,6 +148,8 @@ LEGACY: Any = {"gateway": ON}
         ),
         pytest.param(BARE, ISTIO_ONLY, "IstioGateway", (False, "IstioMissing"), id="no Istio"),
         pytest.param(ISTIO, ISTIO_ONLY, "IstioGateway", (True, "MadeByIstio"), id="Istio"),
+        pytest.param(BARE, {"epp": ON}, "Discovery", (True, "Selector"), id="no InferencePool"),
+        pytest.param(MESH, {"epp": ON}, "Discovery", (True, "InferencePool"), id="InferencePool"),
         pytest.param(BARE, {"inferenceGateway": ON}, "GatewayReady", (False, "NoneEnabled"), id="no gateway enabled"),
         pytest.param(BARE, STAGES, "Disaggregation", (False, "NoPicker"), id="stages without a picker"),
         pytest.param(BARE, STAGES | {"epp": ON}, "Disaggregation", (False, "HeadersOnly"), id="stages with a picker"),
@@ -159,9 +161,7 @@ def test_what_cannot_be_done_is_said(
     assert told(rendered(facts, **spec))[condition] == expected
 
 
-@pytest.mark.parametrize(
-    "spec", [{}, {"epp": ON}, STANDARD, {"prefill": ON}, {"decode": ON}], ids=["legacy", "epp", "gateway", "p", "d"]
-)
+@pytest.mark.parametrize("spec", [{}, STANDARD, {"prefill": ON}, {"decode": ON}], ids=["legacy", "gateway", "p", "d"])
 def test_what_is_done_as_asked_needs_no_words(spec: dict[str, Any]) -> None:
     assert told(rendered(MESH, **spec)) == {}
 

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +56,13 @@ class Console:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli._run(["crds", *words, *flags])
         return Ran(code, out.getvalue(), err.getvalue())
+
+    def process(self, *words: str, seconds: float = 30) -> Ran:
+        """Run `pointsman crds` as a process of its own, while this one does something else."""
+        flags = ("--kubeconfig", str(self.config), "--timeout", str(seconds))
+        command = [sys.executable, "-m", "pointsman", "crds", *words, *flags]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=2 * seconds + 60, check=False)
+        return Ran(run.returncode, run.stdout, run.stderr)
 
     def get(self, name: str) -> Object:
         """Return a definition as the server has it."""

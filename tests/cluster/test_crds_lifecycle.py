@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.definitions import ALL, ALPHA, ONE, V1, Console, definition, deployment, pool, version, write
+from tests.cluster.packages import Helm
 from tests.releases import release
 
 from pointsman.api.inference import BUNDLE_VERSION, GROUP, POOL
@@ -176,6 +177,49 @@ def test_adoption(console: Console, marks: Object, name: str) -> None:
     assert console.count(POOL) == 1
     assert console.crds("upgrade", "--rollback", "--accept-breaking").code == 0
     assert console.get(V1)["spec"] == before["spec"]
+
+
+def test_helm_beside_us(console: Console, tmp_path: Path) -> None:
+    """The real helm: what it installed is left alone, adopted by name, and said to be helm's list still."""
+    program = console.plane.assets.find("helm")
+    if program is None:
+        pytest.skip("no helm among the programs of the control plane: tools/kube/build makes one")
+    helm = Helm(program, console.plane)
+    chart = chart_of(tmp_path / "chart", release("v1.2.1")[V1])
+    helm("install", "theirs", str(chart), "--namespace", "default")
+    console.apply(pool("one"))
+    left = console.crds("install", *ONE)
+    assert f"{V1}: belongs to Helm" in left.out, left
+    assert MANAGER not in {entry["manager"] for entry in console.get(V1)["metadata"]["managedFields"]}
+    adopted = console.crds("adopt", V1)
+    assert adopted.code == 0, adopted
+    assert "note: Helm release default/theirs does not know" in adopted.out
+    assert console.get(V1)["metadata"]["annotations"][BUNDLE_VERSION] == "v1.5.0"
+
+    # Their next release does not get past our fields, unless it is told to; then it is put right.
+    chart_of(tmp_path / "chart", release("v1.1.0")[V1])
+    with pytest.raises(AssertionError, match="pointsman-crds"):
+        helm("upgrade", "theirs", str(chart), "--namespace", "default")
+    assert console.get(V1)["metadata"]["annotations"][BUNDLE_VERSION] == "v1.5.0"
+    helm("upgrade", "theirs", str(chart), "--namespace", "default", "--force-conflicts")
+    assert console.get(V1)["metadata"]["annotations"][BUNDLE_VERSION] == "v1.1.0"
+    status = console.crds("status", *ONE)
+    assert "beside Helm release default/theirs" in status.out, status
+    assert console.crds("upgrade", *ONE).code == 0
+    assert console.get(V1)["metadata"]["annotations"][BUNDLE_VERSION] == "v1.5.0"
+    assert console.count(POOL) == 1
+    # A name that is ours first is refused by helm itself.
+    with pytest.raises(AssertionError, match="invalid ownership metadata"):
+        helm("install", "others", str(chart), "--namespace", "default")
+
+
+def chart_of(directory: Path, document: Object) -> Path:
+    """Write a chart with one definition in its templates, as charts that install CRDs have it."""
+    (directory / "templates").mkdir(parents=True, exist_ok=True)
+    (directory / "Chart.yaml").write_text(json.dumps({"apiVersion": "v2", "name": "theirs", "version": "1.0.0"}))
+    (directory / "definition.json").write_text(json.dumps({k: v for k, v in document.items() if k != "status"}))
+    (directory / "templates" / "crd.yaml").write_text('{{ .Files.Get "definition.json" }}')
+    return directory
 
 
 def test_adoption_of_a_name_that_we_do_not_have(console: Console) -> None:

@@ -14,6 +14,7 @@ from pointsman.api.inference import (
     BUNDLE,
     BUNDLE_VERSION,
     LAST_ALPHA_POOL,
+    OBJECTIVES,
     POOL,
     POOL_IMPORT,
     REWRITES,
@@ -94,6 +95,14 @@ def test_schema_is_the_published_one(version: str) -> None:
     assert set(published) <= set(known), "a definition that we do not have"
     found = {name: differences(document, known[name]) for name, document in published.items()}
     assert {name: places for name, places in found.items() if places} == DIFFERENCES[version]
+
+
+def test_the_llm_d_group_follows_the_one_that_is_compared() -> None:
+    """Its files cannot be fetched; so much is known that they are the older group's, but for one format."""
+    own = ours()
+    objective, rewrite = (differences(own[str(pair[1])], own[str(pair[0])]) for pair in (OBJECTIVES, REWRITES))
+    assert objective == {"spec.group", "v1alpha2.spec.priority.format"}
+    assert rewrite == {"spec.group"}
 
 
 def test_annotations_are_the_published_ones() -> None:

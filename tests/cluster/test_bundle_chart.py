@@ -10,13 +10,13 @@ from tests.cluster.packages import Helm, by_name
 from tests.unit.bundle.made import RULES, bundle, crd, deployment, webhook
 from tests.unit.bundle.material import real_bundle
 
-from pointsman.bundle.certificates import CertManager
-from pointsman.bundle.chart import make_chart
+from pointsman.bundle.chart.chart import make_chart
+from pointsman.bundle.chart.folder import write_chart
 from pointsman.bundle.filters import wanted
-from pointsman.bundle.folder import write_chart
 from pointsman.bundle.model import Bundle
-from pointsman.bundle.objects import InstallOptions, render
 from pointsman.bundle.reader import read_documents
+from pointsman.bundle.render.certificates import CertManager
+from pointsman.bundle.render.objects import InstallOptions, render
 
 REAL = ("lws-operator", "cert-manager-operator", "sail-operator")
 THERE = "somewhere-else"

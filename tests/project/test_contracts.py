@@ -23,6 +23,9 @@ VIOLATIONS = [
         "render/envoy/clusters.py", "pointsman.render.manifests.names", id="Envoy's configuration knows Kubernetes"
     ),
     pytest.param("render/envoy/filters.py", "socket", id="a renderer opens sockets"),
+    pytest.param(
+        "bundle/render/objects.py", "pointsman.bundle.sources.registry", id="a bundle's renderer knows registries"
+    ),
     pytest.param("api/simulator.py", "pointsman.sim.server", id="a model knows a server"),
     pytest.param("operator/process.py", "pointsman.epp.server", id="the operator is a picker"),
     pytest.param("sim/engine/engine.py", "pointsman.sim.server", id="the engine knows the server"),

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from pointsman.bundle.chart.templating import images_of
 from pointsman.bundle.model import Bundle, Object, identity, name_of
-from pointsman.bundle.templating import images_of
 from pointsman.bundle.validate import findings
 
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, ParamSpec
 from cyclopts import App, Parameter
 from cyclopts.config import Env
 
-from pointsman.bundle.certificates import Certificates, CertManager, OwnCertificates, ServiceCa
-from pointsman.bundle.config import DeploymentConfig, read_config
 from pointsman.bundle.model import Bundle, Object
-from pointsman.bundle.objects import InstallOptions, install_order, namespace_object, render
 from pointsman.bundle.reader import read_documents
-from pointsman.bundle.sources import FromCatalog, Registries, read_bundle
+from pointsman.bundle.render.certificates import Certificates, CertManager, OwnCertificates, ServiceCa
+from pointsman.bundle.render.config import DeploymentConfig, read_config
+from pointsman.bundle.render.objects import InstallOptions, install_order, namespace_object, render
+from pointsman.bundle.sources.source import FromCatalog, Registries, read_bundle
 from pointsman.bundle.writer import write_documents
 from pointsman.core.errors import PointsmanError, UserError
 
@@ -92,8 +92,8 @@ class From:
 
     def digests(self, found: Bundle) -> dict[str, str]:
         """Return the images that have only a tag, with the digest that it has now."""
-        from pointsman.bundle.sources import resolve_digest
-        from pointsman.bundle.templating import images_of
+        from pointsman.bundle.chart.templating import images_of
+        from pointsman.bundle.sources.source import resolve_digest
 
         loose = [image for image in images_of(found).values() if "@" not in image]
         return {image: resolve_digest(image, registries=self._registries()) for image in loose}
@@ -250,8 +250,8 @@ def chart(
         As for extract.
 
     """
-    from pointsman.bundle.chart import make_chart
-    from pointsman.bundle.folder import write_chart
+    from pointsman.bundle.chart.chart import make_chart
+    from pointsman.bundle.chart.folder import write_chart
 
     asked = wanted or BundleFlags()
     found = asked.origin.read(source)
@@ -365,7 +365,7 @@ def _from_extractor(asked: "Extractor") -> BundleFlags:
 def _own_certificates() -> Certificates:
     import datetime as dt
 
-    from pointsman.bundle.authority import issuer
+    from pointsman.bundle.render.authority import issuer
 
     return OwnCertificates(issuer(now=dt.datetime.now(dt.UTC)))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.bundle.catalogs import Catalog, read_catalog, select
+from pointsman.bundle.sources.catalogs import Catalog, read_catalog, select
 from pointsman.bundle.versions import in_range, parse_version
 from pointsman.core.errors import UserError
 

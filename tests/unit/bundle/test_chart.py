@@ -9,12 +9,12 @@ import pytest
 from tests.unit.bundle.made import RULES, bundle, crd, deployment, webhook
 from tests.unit.bundle.material import real_bundle
 
-from pointsman.bundle.certificates import CertManager
-from pointsman.bundle.chart import make_chart
-from pointsman.bundle.folder import write_chart
+from pointsman.bundle.chart.chart import make_chart
+from pointsman.bundle.chart.folder import write_chart
+from pointsman.bundle.chart.templating import Scheme, images_of, templated
 from pointsman.bundle.model import Bundle
-from pointsman.bundle.objects import InstallOptions
-from pointsman.bundle.templating import Scheme, images_of, templated
+from pointsman.bundle.render.certificates import CertManager
+from pointsman.bundle.render.objects import InstallOptions
 from pointsman.bundle.writer import Template, write_document
 from pointsman.core.errors import UserError
 

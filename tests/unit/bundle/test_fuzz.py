@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from tests.unit.bundle.made import RULES, crd, deployment, files, webhook
 from tests.unit.bundle.packed import tar
 
-from pointsman.bundle.certificates import CertManager
-from pointsman.bundle.chart import make_chart
+from pointsman.bundle.chart.chart import make_chart
 from pointsman.bundle.compare import compare
-from pointsman.bundle.config import read_config
-from pointsman.bundle.layers import Layer, unpack
-from pointsman.bundle.limits import ImageLimits
 from pointsman.bundle.load import load_bundle
-from pointsman.bundle.objects import InstallOptions, render
 from pointsman.bundle.reader import read_documents
+from pointsman.bundle.render.certificates import CertManager
+from pointsman.bundle.render.config import read_config
+from pointsman.bundle.render.objects import InstallOptions, render
+from pointsman.bundle.sources.layers import Layer, unpack
+from pointsman.bundle.sources.limits import ImageLimits
 from pointsman.bundle.summary import lines, summarise
 from pointsman.bundle.writer import write_documents
 from pointsman.core.errors import PointsmanError

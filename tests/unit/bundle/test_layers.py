@@ -8,8 +8,8 @@ import tracemalloc
 import pytest
 from tests.unit.bundle.packed import tar
 
-from pointsman.bundle.layers import Layer, unpack
-from pointsman.bundle.limits import BUNDLE_LIMITS, ImageLimits
+from pointsman.bundle.sources.layers import Layer, unpack
+from pointsman.bundle.sources.limits import BUNDLE_LIMITS, ImageLimits
 from pointsman.core.errors import UserError
 
 WANTED = ("manifests/", "metadata/")

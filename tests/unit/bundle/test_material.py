@@ -14,10 +14,10 @@ import yaml
 from tests.unit.bundle.material import bundles_below, go_folders, named_folder, read_files
 from tests.unit.bundle.test_writer import same
 
-from pointsman.bundle.certificates import CertManager
 from pointsman.bundle.load import load_bundle
 from pointsman.bundle.model import Refused
-from pointsman.bundle.objects import InstallOptions, render
+from pointsman.bundle.render.certificates import CertManager
+from pointsman.bundle.render.objects import InstallOptions, render
 from pointsman.bundle.writer import write_documents
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pointsman.bundle.model import Permission
-from pointsman.bundle.names import certificate_name, role_name, service_name, suffixed
+from pointsman.bundle.render.names import certificate_name, role_name, service_name, suffixed
 
 ALL_VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
 GROUP = "webhook.operators.coreos.io"

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.unit.bundle.made import RULES, bundle, crd, deployment, webhook
 
-from pointsman.bundle.certificates import CertManager, Issued, OwnCertificates, ServiceCa
-from pointsman.bundle.config import read_config
 from pointsman.bundle.model import Bundle, Refused
-from pointsman.bundle.objects import InstallOptions, render
+from pointsman.bundle.render.certificates import CertManager, Issued, OwnCertificates, ServiceCa
+from pointsman.bundle.render.config import read_config
+from pointsman.bundle.render.objects import InstallOptions, render
 from pointsman.core.errors import UserError
 
 

@@ -8,10 +8,10 @@ import pytest
 from tests.unit.bundle.made import files
 from tests.unit.bundle.packed import Registry, digest, packed, serving, tar
 
-from pointsman.bundle.credentials import Credentials, find_credentials
-from pointsman.bundle.references import ImageReference, parse_reference
-from pointsman.bundle.registry import Access, pulling
-from pointsman.bundle.sources import Registries, read_bundle, resolve_digest
+from pointsman.bundle.sources.credentials import Credentials, find_credentials
+from pointsman.bundle.sources.references import ImageReference, parse_reference
+from pointsman.bundle.sources.registry import Access, pulling
+from pointsman.bundle.sources.source import Registries, read_bundle, resolve_digest
 from pointsman.core.errors import PointsmanError, Unavailable, UserError
 from pointsman.core.tls import self_signed
 

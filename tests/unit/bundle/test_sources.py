@@ -8,7 +8,7 @@ import pytest
 from tests.unit.bundle.made import files
 from tests.unit.bundle.packed import Packed, Registry, digest, layout, packed, saved, serving, tar
 
-from pointsman.bundle.sources import FromCatalog, Registries, read_bundle
+from pointsman.bundle.sources.source import FromCatalog, Registries, read_bundle
 from pointsman.core.errors import UserError
 
 INSECURE = Registries(insecure=True)

@@ -6,7 +6,6 @@ mode a webhook sees only the watched namespaces.
 
 from collections.abc import Iterator
 
-from pointsman.bundle.certificates import Certificates, Serving
 from pointsman.bundle.model import (
     CONVERSION,
     MUTATING,
@@ -19,6 +18,7 @@ from pointsman.bundle.model import (
     Webhook,
     name_of,
 )
+from pointsman.bundle.render.certificates import Certificates, Serving
 
 _KINDS = {VALIDATING: "ValidatingWebhookConfiguration", MUTATING: "MutatingWebhookConfiguration"}
 _FIELDS = {

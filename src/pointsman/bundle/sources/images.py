@@ -17,8 +17,8 @@ from typing import IO, Protocol, TypeVar, cast
 
 import msgspec
 
-from pointsman.bundle.layers import Layer, unpack
-from pointsman.bundle.limits import ImageLimits
+from pointsman.bundle.sources.layers import Layer, unpack
+from pointsman.bundle.sources.limits import ImageLimits
 from pointsman.core.errors import UserError
 
 MAX_MANIFEST = 4 * 1024 * 1024

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from pointsman.bundle.certificates import CertManager, Issued, OwnCertificates, Serving
+from pointsman.bundle.chart.templating import NAMESPACE, Scheme, homes_of, images_of, templated
 from pointsman.bundle.model import Bundle, Object, identity
-from pointsman.bundle.objects import InstallOptions, install_order, render
-from pointsman.bundle.templating import NAMESPACE, Scheme, homes_of, images_of, templated
+from pointsman.bundle.render.certificates import CertManager, Issued, OwnCertificates, Serving
+from pointsman.bundle.render.objects import InstallOptions, install_order, render
 from pointsman.bundle.versions import parse_version
 from pointsman.bundle.writer import Action, Template, write_document
 from pointsman.core.errors import UserError

@@ -20,10 +20,10 @@ from urllib.parse import urljoin
 import httpx2
 import msgspec
 
-from pointsman.bundle.credentials import NOBODY, Credentials
-from pointsman.bundle.images import MAX_MANIFEST, read_image
-from pointsman.bundle.limits import ImageLimits
-from pointsman.bundle.references import ImageReference
+from pointsman.bundle.sources.credentials import NOBODY, Credentials
+from pointsman.bundle.sources.images import MAX_MANIFEST, read_image
+from pointsman.bundle.sources.limits import ImageLimits
+from pointsman.bundle.sources.references import ImageReference
 from pointsman.core.errors import Unavailable, UserError
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution.manifest"

@@ -8,9 +8,9 @@ its certificate is mounted at the two places that operators look at; whatever th
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pointsman.bundle.certificates import Serving
-from pointsman.bundle.config import DeploymentConfig, configured
 from pointsman.bundle.model import Csv, DeploymentSpec, Object
+from pointsman.bundle.render.certificates import Serving
+from pointsman.bundle.render.config import DeploymentConfig, configured
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, cast
 
-from pointsman.bundle.limits import ImageLimits
+from pointsman.bundle.sources.limits import ImageLimits
 from pointsman.core.errors import UserError
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"

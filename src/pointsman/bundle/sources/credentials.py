@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pointsman.bundle.references import ImageReference
+from pointsman.bundle.sources.references import ImageReference
 from pointsman.core.errors import UserError
 
 _HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import msgspec
 
 from pointsman.bundle.model import Csv, Object, Permission, PolicyRule
-from pointsman.bundle.modes import ALL
-from pointsman.bundle.names import role_name
+from pointsman.bundle.render.modes import ALL
+from pointsman.bundle.render.names import role_name
 
 GROUP = "rbac.authorization.k8s.io"
 _NAMESPACES = PolicyRule(verbs=["get", "list", "watch"], api_groups=[""], resources=["namespaces"])

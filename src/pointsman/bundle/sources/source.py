@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pointsman.bundle.limits import BUNDLE_LIMITS, CATALOG_LIMITS, ImageLimits
 from pointsman.bundle.load import load_bundle
 from pointsman.bundle.model import Bundle
+from pointsman.bundle.sources.limits import BUNDLE_LIMITS, CATALOG_LIMITS, ImageLimits
 from pointsman.core.errors import UserError
 
 if TYPE_CHECKING:
-    from pointsman.bundle.registry import Access
+    from pointsman.bundle.sources.registry import Access
 
 _LOCAL = ("oci:", "oci-archive:", "docker-archive:")
 _BUNDLE_FOLDERS = ("manifests/", "metadata/")
@@ -50,7 +50,7 @@ def read_bundle(source: str, *, registries: Registries, catalog: FromCatalog | N
     """
     if catalog is None or not catalog.catalog:
         return load_bundle(_bundle_files(source, registries=registries), name=source)
-    from pointsman.bundle.catalogs import read_catalog, select
+    from pointsman.bundle.sources.catalogs import read_catalog, select
 
     package, _, version = source.partition(":")
     files = _files(catalog.catalog, wanted=_CATALOG_FOLDERS, limits=CATALOG_LIMITS, registries=registries)
@@ -63,8 +63,8 @@ def read_bundle(source: str, *, registries: Registries, catalog: FromCatalog | N
 
 def resolve_digest(image: str, *, registries: Registries) -> str:
     """Return an image's name with the digest that its tag has now."""
-    from pointsman.bundle.references import parse_reference
-    from pointsman.bundle.registry import pulling
+    from pointsman.bundle.sources.references import parse_reference
+    from pointsman.bundle.sources.registry import pulling
 
     reference = parse_reference(image)
     if reference.digest:
@@ -85,7 +85,7 @@ def _files(source: str, *, wanted: tuple[str, ...], limits: ImageLimits, registr
     elif path.is_dir() and not _is_layout(path):
         return _from_folder(path, wanted=wanted, limits=limits)
     else:
-        from pointsman.bundle.images import local_image
+        from pointsman.bundle.sources.images import local_image
 
         with local_image(path) as image:
             found = image.read(tag=tag, wanted=wanted, limits=limits)
@@ -130,17 +130,17 @@ def _from_folder(root: Path, *, wanted: tuple[str, ...], limits: ImageLimits) ->
 def _from_registry(
     source: str, *, wanted: tuple[str, ...], limits: ImageLimits, registries: Registries
 ) -> dict[str, bytes]:
-    from pointsman.bundle.references import parse_reference
-    from pointsman.bundle.registry import pulling
+    from pointsman.bundle.sources.references import parse_reference
+    from pointsman.bundle.sources.registry import pulling
 
     with pulling(parse_reference(source), _access(source, registries)) as pull:
         return pull.read(wanted=wanted, limits=limits)
 
 
 def _access(source: str, registries: Registries) -> "Access":
-    from pointsman.bundle.credentials import Credentials, find_credentials
-    from pointsman.bundle.references import parse_reference
-    from pointsman.bundle.registry import Access
+    from pointsman.bundle.sources.credentials import Credentials, find_credentials
+    from pointsman.bundle.sources.references import parse_reference
+    from pointsman.bundle.sources.registry import Access
 
     if bool(registries.username) != bool(registries.password):
         raise UserError("--registry-username and --registry-password go together: give both or none")

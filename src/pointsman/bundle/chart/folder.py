@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pointsman.bundle.chart import LIST, list_of
+from pointsman.bundle.chart.chart import LIST, list_of
 from pointsman.bundle.model import Bundle
 from pointsman.core.errors import UserError
 

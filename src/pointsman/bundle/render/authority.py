@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from pointsman.bundle.certificates import Issued, Serving, encoded
+from pointsman.bundle.render.certificates import Issued, Serving, encoded
 
 _YEARS = 10
 _MAX_COMMON_NAME = 64

@@ -7,12 +7,12 @@ certificates. `render` checks first: it returns everything, or raises with every
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pointsman.bundle import rbac, webhooks
-from pointsman.bundle.certificates import Certificates
-from pointsman.bundle.config import DeploymentConfig
-from pointsman.bundle.deployments import deployments
 from pointsman.bundle.model import MUTATING, VALIDATING, Bundle, Object, identity
-from pointsman.bundle.modes import targets_for
+from pointsman.bundle.render import rbac, webhooks
+from pointsman.bundle.render.certificates import Certificates
+from pointsman.bundle.render.config import DeploymentConfig
+from pointsman.bundle.render.deployments import deployments
+from pointsman.bundle.render.modes import targets_for
 from pointsman.bundle.validate import NAMESPACED, check
 
 # What the later ones need is made by the earlier ones; a kind that is not named comes before the webhooks, which guard.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pointsman.bundle.model import Object
-from pointsman.bundle.names import certificate_name, service_name, suffixed
+from pointsman.bundle.render.names import certificate_name, service_name, suffixed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""From those objects to a Helm chart for any namespace."""

@@ -1,9 +1,10 @@
 """One HTTP/2 connection, server side, without a socket: bytes in, bytes out.
 
-Owns framing, header blocks, both flow-control windows, stream states and the limits on a hostile peer. Knows nothing of
-gRPC: a stream's owner is a `Handler` that gets the payloads and answers through the connection's `out`. All
-replies of one `receive` leave in one write, which is what makes this cheap: Envoy multiplexes all its requests over one
-connection per worker, so under load one read carries frames of many requests.
+Owns framing, both flow-control windows, stream states and the limits on a hostile peer; header blocks are put together
+in `blocks`, and what belongs to no stream is in `control`. Knows nothing of gRPC: a stream's owner is a `Handler` that
+gets the payloads and answers through the connection's `out`. All replies of one `receive` leave in one write, which is
+what makes this cheap: Envoy multiplexes all its requests over one connection per worker, so under load one read carries
+frames of many requests.
 
 Invariants: `receive` never raises; a `ConnectionFault` ends this connection only, a `StreamFault` this stream only;
 each handler's `closed` is called exactly once, whoever ends the stream; nothing is kept of a stream after that but its
@@ -23,28 +24,24 @@ from collections.abc import Callable
 
 from pointsman.core.budget import Account, Budget
 from pointsman.core.logs import get_logger
+from pointsman.wire.blocks import BlockAssembler
+from pointsman.wire.control import Control
 from pointsman.wire.frames import (
-    ACK,
-    DEFAULT_FRAME,
     DEFAULT_WINDOW,
-    END_HEADERS,
     END_STREAM,
     HEADER,
     MAX_WINDOW,
     PADDED,
-    PAIR,
     PREFACE,
-    PRIORITY_FLAG,
-    SETTINGS_ACK,
     Code,
     ConnectionFault,
     FrameKind,
     Setting,
     StreamFault,
-    frame,
     goaway,
     reset,
     settings,
+    unpad,
     window_update,
 )
 from pointsman.wire.headers import Block, HeaderReader
@@ -56,8 +53,6 @@ log = get_logger(__name__)
 
 STREAM_WINDOW = 8 << 20
 CONNECTION_WINDOW = 64 << 20
-_DRAIN_PING = b"pm-drain"
-_STATELESS_AFTER = 15  # stream number: a peer that opens this many is Envoy, not a probe
 _TURN_FRAMES = 256  # how many frames are handled before others have their turn
 _TURN_BYTES = 1 << 20  # … and about how much we send
 STREAM_BYTES = 3072  # what an open stream costs, with its call, when it holds nothing
@@ -91,18 +86,10 @@ class Connection:
         self._last = 0
         self._consumed = 0
         self._preface = False
-        self._settled = False
-        self._unacknowledged = 1  # SETTINGS of ours that the peer has not acknowledged
-        self._stateless_asked = False
-        self._block: list[bytes] | None = None  # HEADERS waiting for CONTINUATION
-        self._block_head = (0, 0)  # … its stream and flags
-        self._block_bytes = 0
-        self._draining = False
+        self._control = Control(out=self.out, reader=self._reader, limits=limits, clock=clock)
+        self._blocks = BlockAssembler(limits=limits)
         self._refusing = False
-        self._settings = Bucket(limits.settings, clock=clock)
-        self._pings = Bucket(limits.pings, clock=clock)
         self._empty_data = Bucket(limits.empty_data, clock=clock)
-        self._ignored = Bucket(limits.ignored_frames, clock=clock)
         self._window_updates = Bucket(limits.window_updates, clock=clock)
         self._stream_errors = Bucket(limits.stream_errors, clock=clock)
         self._tired = False  # the turn was over before the input was …
@@ -115,7 +102,7 @@ class Connection:
     @property
     def ready(self) -> bool:
         """Whether the peer has introduced itself."""
-        return self._settled
+        return self._control.settled
 
     @property
     def open_streams(self) -> int:
@@ -176,10 +163,7 @@ class Connection:
 
     def drain(self) -> None:
         """Ask the peer to go elsewhere; streams that are open, or on their way, are served to their end."""
-        if not self._draining and not self.closing:
-            self._draining = True
-            self.out.frames.append(goaway(MAX_WINDOW, Code.NO_ERROR, "draining"))
-            self.out.frames.append(frame(FrameKind.PING, 0, 0, _DRAIN_PING))
+        if not self.closing and self._control.drain():
             self.flush()
 
     def exhaust(self, limit: str, reason: str) -> None:
@@ -277,7 +261,7 @@ class Connection:
         size_limit = self._limits.frame_bytes
         size_all = len(buffer)
         unpack = HEADER.unpack_from
-        out = self.out
+        out, control, blocks = self.out, self._control, self._blocks
         least_window = out.window - _TURN_BYTES
         while size_all - here >= 9 and frames and out.window > least_window and not self.closing and self._preface:
             high, low, kind, flags, stream_id = unpack(buffer, here)
@@ -292,7 +276,7 @@ class Connection:
             frames -= 1
             stream_id &= MAX_WINDOW
             try:
-                if kind == 0 and self._block is None and self._settled:
+                if kind == 0 and blocks.parts is None and control.settled:
                     self._on_data(stream_id, flags, payload)
                 else:
                     self._on_other(kind, stream_id, flags, payload)
@@ -325,7 +309,7 @@ class Connection:
         if stream.received > STREAM_WINDOW or self._consumed > CONNECTION_WINDOW:
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "DATA beyond the window")
         if flags & PADDED:
-            payload = _unpad(payload)
+            payload = unpad(payload)
         if stream.expected >= 0:
             self._count_content(stream, len(payload), end=end)
         if not size and not end and not self._empty_data.take():
@@ -356,14 +340,11 @@ class Connection:
         elif empty and not self._empty_data.take():
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "empty DATA frames", limit="empty_data")
 
-    def _ignore(self) -> None:
-        if not self._ignored.take():
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames that mean nothing", limit="ignored_frames")
-
     def _on_other(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        if self._block is not None and kind != FrameKind.CONTINUATION:
+        control = self._control
+        if self._blocks.parts is not None and kind != FrameKind.CONTINUATION:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a frame inside a header block")
-        if not self._settled and kind != FrameKind.SETTINGS:
+        if not control.settled and kind != FrameKind.SETTINGS:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         match kind:
             case FrameKind.HEADERS:
@@ -373,53 +354,33 @@ class Connection:
             case FrameKind.WINDOW_UPDATE:
                 self._on_window_update(stream_id, payload)
             case FrameKind.PING:
-                self._on_ping(stream_id, flags, payload)
+                if control.on_ping(stream_id, flags, payload, last=self._last):
+                    self._refuse_more()
             case FrameKind.SETTINGS:
-                self._on_settings(stream_id, flags, payload)
+                control.on_settings(stream_id, flags, payload)
             case FrameKind.CONTINUATION:
                 self._on_continuation(stream_id, flags, payload)
             case FrameKind.PRIORITY:
                 self._on_priority(stream_id, payload)
             case FrameKind.GOAWAY:
-                self._on_goaway(stream_id, payload)
+                control.on_goaway(stream_id, payload)
+                self._refuse_more()
             case FrameKind.PUSH_PROMISE:
                 raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
             case _:
-                self._ignore()
+                control.ignore()
 
     def _on_headers(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id % 2 == 0:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "HEADERS on a stream that is not the client's")
-        if flags & PADDED:
-            payload = _unpad(payload)
-        depends_on_itself = False
-        if flags & PRIORITY_FLAG:
-            if len(payload) < 5:
-                raise ConnectionFault(Code.FRAME_SIZE_ERROR, "HEADERS too short for its priority")
-            depends_on_itself = int.from_bytes(payload[:4], "big") & MAX_WINDOW == stream_id
-            payload = payload[5:]
-        if flags & END_HEADERS:
-            self._on_block(stream_id, flags, payload)
-        else:
-            self._block = [payload]
-            self._block_head = (stream_id, flags)
-            self._block_bytes = len(payload)
+        whole, depends_on_itself = self._blocks.on_headers(stream_id, flags, payload)
+        if whole is not None:
+            self._on_block(stream_id, *whole)
         if depends_on_itself:
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
     def _on_continuation(self, stream_id: int, flags: int, payload: bytes) -> None:
-        parts = self._block
-        if parts is None or stream_id != self._block_head[0]:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION out of place")
-        parts.append(payload)
-        self._block_bytes += len(payload)
-        if len(parts) > self._limits.continuations:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many CONTINUATIONs", limit="continuations")
-        if self._block_bytes > self._limits.header_block_bytes:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "header block too large", limit="header_block_bytes")
-        if flags & END_HEADERS:
-            self._block = None
-            self._on_block(stream_id, self._block_head[1], b"".join(parts))
+        whole = self._blocks.on_continuation(stream_id, flags, payload)
+        if whole is not None:
+            self._on_block(stream_id, *whole)
 
     def _on_block(self, stream_id: int, flags: int, block: bytes) -> None:
         """Open a stream with a complete header block, or end one with trailers."""
@@ -442,8 +403,7 @@ class Connection:
         stream = Stream(stream_id, window=out.peer_window, shift=out.shift, expected=headers.content_length)
         stream.remote_closed = end
         self._streams[stream_id] = stream
-        if not self._stateless_asked and stream_id > _STATELESS_AFTER:
-            self._ask_for_stateless_headers()
+        self._control.opened(stream_id)
         stream.handler = self._accept(self, stream, headers)
         if end and stream_id in self._streams:
             stream.handler.data(b"", end=True)
@@ -452,7 +412,7 @@ class Connection:
         problem = self._reader.read_trailers(block)  # always decoded: the table must stay in step
         if stream is None:
             if stream_id in self._abandoned:
-                self._ignore()
+                self._control.ignore()
                 return
             seen = stream_id in self._ended
             raise ConnectionFault(Code.STREAM_CLOSED if seen else Code.PROTOCOL_ERROR, "HEADERS on a closed stream")
@@ -472,7 +432,7 @@ class Connection:
             raise StreamFault(Code.FRAME_SIZE_ERROR, "PRIORITY of the wrong size")
         if int.from_bytes(payload[:4], "big") & MAX_WINDOW == stream_id:
             raise StreamFault(Code.PROTOCOL_ERROR, "a stream that depends on itself")
-        self._ignore()
+        self._control.ignore()
 
     def _on_reset(self, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -482,81 +442,6 @@ class Connection:
             self._forget(stream, by_us=False)
         elif stream_id == 0 or stream_id > self._last:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
-
-    def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "SETTINGS on a stream")
-        if flags & ACK:
-            if payload:
-                raise ConnectionFault(Code.FRAME_SIZE_ERROR, "SETTINGS acknowledgement with a payload")
-            self._on_settings_ack()
-            return
-        if len(payload) % 6:
-            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "SETTINGS of the wrong size")
-        if not self._settings.take():
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many SETTINGS", limit="settings")
-        self._settled = True
-        window = self.out.peer_window
-        for at in range(0, len(payload), 6):
-            key, value = PAIR.unpack_from(payload, at)
-            self._check_setting(key, value)
-            if key == Setting.INITIAL_WINDOW_SIZE:
-                window = value
-            elif key == Setting.MAX_FRAME_SIZE:
-                self.out.peer_frame = value
-        self.out.frames.append(SETTINGS_ACK)
-        if window != self.out.peer_window:  # once per frame, whatever stands in it
-            self.out.resize(window)
-
-    def _on_settings_ack(self) -> None:
-        if not self._unacknowledged:
-            self._ignore()
-            return
-        self._unacknowledged -= 1
-        if self._stateless_asked and not self._unacknowledged:
-            self._reader.acknowledged()
-
-    def _ask_for_stateless_headers(self) -> None:
-        """Ask the peer to do without an HPACK table, now that it seems to stay."""
-        self._stateless_asked = True
-        self._unacknowledged += 1
-        self.out.frames.append(settings({Setting.HEADER_TABLE_SIZE: 0}))
-
-    def _check_setting(self, key: int, value: int) -> None:
-        if key == Setting.ENABLE_PUSH and value > 1:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
-        if key == Setting.MAX_FRAME_SIZE and not DEFAULT_FRAME <= value < 1 << 24:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
-        if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
-            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
-
-    def _on_ping(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "PING on a stream")
-        if len(payload) != 8:
-            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "PING of the wrong size")
-        if flags & ACK:
-            self._on_drain_answer(payload)
-        elif self._pings.take():
-            self.out.frames.append(frame(FrameKind.PING, ACK, 0, payload))
-        else:
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many PINGs", limit="pings")
-
-    def _on_drain_answer(self, payload: bytes) -> None:
-        """All that the peer sent before it saw our GOAWAY is here: say which stream is the last."""
-        if self._draining and payload == _DRAIN_PING:
-            self.out.frames.append(goaway(self._last, Code.NO_ERROR, "draining"))
-            self._refuse_more()
-        else:
-            self._ignore()
-
-    def _on_goaway(self, stream_id: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFault(Code.PROTOCOL_ERROR, "GOAWAY on a stream")
-        if len(payload) < 8:
-            raise ConnectionFault(Code.FRAME_SIZE_ERROR, "GOAWAY of the wrong size")
-        self._draining = True
-        self._refuse_more()
 
     def _refuse_more(self) -> None:
         """Serve what is open, take nothing new, then close."""
@@ -598,9 +483,3 @@ def _opening(limits: Limits) -> bytes:
         }
     )
     return ours + window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW)
-
-
-def _unpad(payload: bytes) -> bytes:
-    if not payload or payload[0] >= len(payload):
-        raise ConnectionFault(Code.PROTOCOL_ERROR, "padding longer than its frame")
-    return payload[1 : len(payload) - payload[0]]

@@ -115,3 +115,13 @@ def goaway(last_stream: int, code: Code, reason: str = "") -> bytes:
     """Return a GOAWAY frame whose debug data says why."""
     debug = reason.encode("ascii", "replace")[:256]
     return frame(FrameKind.GOAWAY, 0, 0, last_stream.to_bytes(4, "big") + int(code).to_bytes(4, "big") + debug)
+
+
+def unpad(payload: bytes) -> bytes:
+    """Return the payload of a padded frame without its padding.
+
+    Raises ConnectionFault when there is more padding than frame.
+    """
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionFault(Code.PROTOCOL_ERROR, "padding longer than its frame")
+    return payload[1 : len(payload) - payload[0]]

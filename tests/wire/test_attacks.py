@@ -147,7 +147,7 @@ async def test_twelve_thousand_aborts_leave_the_others_on_the_same_connection(pi
     async with client(picker) as send, watched(send):
         await aside(attack)
         async with asyncio.timeout(20):
-            while envoy.seen.count(b"x-gateway-destination-endpoint") < 2 * len(begun):  # noqa: ASYNC110
+            while envoy.seen.count(b"x-gateway-destination-endpoint") < 2 * len(begun):  # noqa: ASYNC110 - a test may poll
                 await asyncio.sleep(0.02)
     envoy.close()
     await settled(picker)

@@ -138,17 +138,8 @@ class Settings:
 
     def check(self) -> None:
         """Refuse what cannot work before anything is started."""
-        ports = {"--grpc-port": self.grpc_port, "--grpc-health-port": self.grpc_health_port}
-        for flag, port in (*ports.items(), ("--metrics-port", self.metrics_port)):
-            if not 0 <= port <= 65_535:
-                raise UserError(f"{flag} {port} is not a port: choose one from 1 to 65535 (0 lets the system choose)")
-        used = [port for port in (self.grpc_port, self.grpc_health_port, self.metrics_port) if port]
-        if len(set(used)) < len(used):
-            raise UserError("--grpc-port, --grpc-health-port and --metrics-port must differ: change one of them")
-        if self.enable_cert_reload and self.cert_path is None:
-            raise UserError("--enable-cert-reload watches --cert-path: name that folder too")
-        if self.metrics_client_ca_file is not None and self.metrics_cert_dir is None:
-            raise UserError("--metrics-client-ca-file needs TLS on the metrics port: name --metrics-cert-dir too")
+        self._check_ports()
+        self._check_certificates()
         for name in _REPLACED:
             if getattr(self, name):
                 raise UserError(
@@ -162,6 +153,21 @@ class Settings:
         if self.config_file and self.config_text:
             raise UserError("--config-file and --config-text exclude each other: give one")
         self._check_discovery()
+
+    def _check_ports(self) -> None:
+        ports = {"--grpc-port": self.grpc_port, "--grpc-health-port": self.grpc_health_port}
+        for flag, port in (*ports.items(), ("--metrics-port", self.metrics_port)):
+            if not 0 <= port <= 65_535:
+                raise UserError(f"{flag} {port} is not a port: choose one from 1 to 65535 (0 lets the system choose)")
+        used = [port for port in (self.grpc_port, self.grpc_health_port, self.metrics_port) if port]
+        if len(set(used)) < len(used):
+            raise UserError("--grpc-port, --grpc-health-port and --metrics-port must differ: change one of them")
+
+    def _check_certificates(self) -> None:
+        if self.enable_cert_reload and self.cert_path is None:
+            raise UserError("--enable-cert-reload watches --cert-path: name that folder too")
+        if self.metrics_client_ca_file is not None and self.metrics_cert_dir is None:
+            raise UserError("--metrics-client-ca-file needs TLS on the metrics port: name --metrics-cert-dir too")
 
     def _check_discovery(self) -> None:
         if self.pool_name and self.endpoint_selector:

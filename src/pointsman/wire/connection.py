@@ -341,10 +341,9 @@ class Connection:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "empty DATA frames", limit="empty_data")
 
     def _on_other(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        control = self._control
         if self._blocks.parts is not None and kind != FrameKind.CONTINUATION:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a frame inside a header block")
-        if not control.settled and kind != FrameKind.SETTINGS:
+        if not self._control.settled and kind != FrameKind.SETTINGS:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         match kind:
             case FrameKind.HEADERS:
@@ -353,15 +352,21 @@ class Connection:
                 self._on_reset(stream_id, payload)
             case FrameKind.WINDOW_UPDATE:
                 self._on_window_update(stream_id, payload)
+            case FrameKind.CONTINUATION:
+                self._on_continuation(stream_id, flags, payload)
+            case FrameKind.PRIORITY:
+                self._on_priority(stream_id, payload)
+            case _:
+                self._on_control(kind, stream_id, flags, payload)
+
+    def _on_control(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
+        control = self._control
+        match kind:
             case FrameKind.PING:
                 if control.on_ping(stream_id, flags, payload, last=self._last):
                     self._refuse_more()
             case FrameKind.SETTINGS:
                 control.on_settings(stream_id, flags, payload)
-            case FrameKind.CONTINUATION:
-                self._on_continuation(stream_id, flags, payload)
-            case FrameKind.PRIORITY:
-                self._on_priority(stream_id, payload)
             case FrameKind.GOAWAY:
                 control.on_goaway(stream_id, payload)
                 self._refuse_more()

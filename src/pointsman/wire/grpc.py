@@ -225,12 +225,7 @@ class ServerStream:
             if self._have + len(payload) < self._want:
                 self._keep(payload)
                 return
-            if self._stream.account is not None:
-                self._stream.account.hold(-self._have - _PART_BYTES * len(self._parts))
-            payload = b"".join((*self._parts, payload))
-            self._parts.clear()
-            self._have = 0
-            self._want = 5
+            payload = self._joined(payload)
         here, size = 0, len(payload)
         while size - here >= 5:
             flag, length = _PREFIX.unpack_from(payload, here)
@@ -254,6 +249,16 @@ class ServerStream:
                 return
         if here < size:
             self._keep(payload[here:] if here else payload)
+
+    def _joined(self, payload: bytes) -> bytes:
+        """Return what was kept of a message with the payload that completes it, and keep nothing."""
+        if self._stream.account is not None:
+            self._stream.account.hold(-self._have - _PART_BYTES * len(self._parts))
+        joined = b"".join((*self._parts, payload))
+        self._parts.clear()
+        self._have = 0
+        self._want = 5
+        return joined
 
     def _keep(self, part: bytes) -> None:
         account = self._stream.account

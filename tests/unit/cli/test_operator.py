@@ -64,7 +64,7 @@ def test_no_namespace(named: str, wrong: str, capsys: pytest.CaptureFixture[str]
         (
             "--allowed-image-prefixes",
             "r.example",
-            "--allowed-image-prefixes: 'r.example' would be an image of that name: write r.example/ for all of a registry",  # noqa: E501
+            "--allowed-image-prefixes: 'r.example' would be an image of that name: write r.example/ for all of a registry",  # noqa: E501 - one message, as it is shown
         ),
         (
             "--gateway-namespaces",

@@ -191,7 +191,7 @@ _known_namespace = lru_cache(maxsize=1024)(_read_namespace)
 _known_modes = lru_cache(maxsize=64)(_read_modes)
 
 
-def decode(data: Data) -> Incoming:
+def decode(data: Data) -> Incoming:  # noqa: C901, PLR0912 - every message passes here: a call per field would be dear
     """Return the message in the bytes.
 
     Raises Malformed when they are none.

@@ -58,7 +58,7 @@ class Dataset:
     def _matching(self, prompt: Prompt, chance: Chance, *, limit: int) -> Generated | None:
         key = sha256(struct.pack(f"<{len(prompt.ids)}I", *prompt.ids)).digest()
         rows = self._query(
-            f"SELECT gen_tokens, n_gen_tokens FROM {self._table} WHERE prompt_hash = ? ORDER BY id",  # noqa: S608
+            f"SELECT gen_tokens, n_gen_tokens FROM {self._table} WHERE prompt_hash = ? ORDER BY id",  # noqa: S608 - as above
             key,
         )
         if not rows:
@@ -68,8 +68,8 @@ class Dataset:
 
     def _any(self, chance: Chance, *, limit: int) -> Generated:
         where = "WHERE n_gen_tokens <= ?"
-        count = self._query(f"SELECT count(*) FROM {self._table} {where}", limit)[0][0]  # noqa: S608
-        base = f"SELECT gen_tokens FROM {self._table}"  # noqa: S608
+        count = self._query(f"SELECT count(*) FROM {self._table} {where}", limit)[0][0]  # noqa: S608 - as above
+        base = f"SELECT gen_tokens FROM {self._table}"  # noqa: S608 - as above
         if count:
             rows = self._query(f"{base} {where} ORDER BY id LIMIT 1 OFFSET ?", limit, chance.below(count))
         else:

@@ -132,10 +132,8 @@ async def refusal(client: Client, kind: Kind, document: Object) -> str:
 def requests(process: Process) -> Counter[str]:
     """Return how many requests the operator has made, by method."""
     counted: Counter[str] = Counter()
-    for metric in process.metrics.registry.collect():
-        for one in metric.samples:
-            if one.name == "rest_client_requests_total":
-                counted[one.labels["method"]] += int(one.value)
+    for (_, method), count in process.metrics.requests.cells.items():
+        counted[method] += int(count)
     return counted
 
 

@@ -118,9 +118,7 @@ async def test_a_restart_writes_nothing(client: Client, namespace: str, road: Ro
         await runtime.settled()
         await asyncio.sleep(1)
     assert road.count(namespace) == {}
-    registry = runtime.metrics.registry
-    labels = {"controller": "widget", "result": "success"}
-    assert (registry.get_sample_value("controller_runtime_reconcile_total", labels) or 0) >= 1
+    assert runtime.metrics.reconciles.cells.get(("widget", "success"), 0) >= 1
 
 
 async def test_another_namespace(client: Client, namespace: str, operated: None) -> None:

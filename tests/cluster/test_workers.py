@@ -56,9 +56,9 @@ async def test_one_hangs_one_fails_the_rest_go_on(client: Client, namespace: str
         await eventually(cured)
 
         async def counted() -> None:
-            value = runtime.metrics.registry.get_sample_value
-            assert (value("controller_runtime_reconcile_timeouts_total", {"controller": "moody"}) or 0) >= 1
-            assert (value("controller_runtime_reconcile_errors_total", {"controller": "moody"}) or 0) >= 2
-            assert value("controller_runtime_active_workers", {"controller": "moody"}) == 0
+            metrics, moody = runtime.metrics, ("moody",)
+            assert metrics.timeouts.cells.get(moody, 0) >= 1
+            assert metrics.errors.cells.get(moody, 0) >= 2
+            assert metrics.active.cells[moody] == 0
 
         await eventually(counted)

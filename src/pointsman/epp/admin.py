@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from pointsman.core.families import CONTENT_TYPE
 from pointsman.core.http import Request, Response
 from pointsman.core.logs import cut
 from pointsman.core.numbers import SAFE, whole
@@ -16,9 +17,6 @@ from pointsman.epp.extproc.health import Health
 from pointsman.epp.metrics.picker import PickerMetrics
 from pointsman.epp.pool.pool import Member
 from pointsman.epp.schedule.director import Director
-
-_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
-
 
 if TYPE_CHECKING:
     from pointsman.kube.guard import Guard
@@ -54,15 +52,15 @@ class Admin:
         route = self._routes.get(request.path)
         if route is None:
             known = " ".join(self._routes)
-            return Response(404, f"nothing is at {request.path}; there is {known}\n".encode(), _TEXT)
+            return Response(404, f"nothing is at {request.path}; there is {known}\n".encode(), CONTENT_TYPE)
         if request.method not in {"GET", "HEAD"}:
-            return Response(405, b"only GET is answered here\n", _TEXT)
+            return Response(405, b"only GET is answered here\n", CONTENT_TYPE)
         if self._guard is not None and request.path != "/healthz":
             return self._guard.answer(request, partial(route, request))
         return route(request)
 
     async def _page(self) -> Response:
-        return Response(200, await self._metrics.render_aside(), _TEXT)
+        return Response(200, await self._metrics.render_aside(), CONTENT_TYPE)
 
     def _endpoint(self, member: Member) -> dict[str, Any]:
         metrics, view = member.metrics, member.view
@@ -99,15 +97,15 @@ class Admin:
         wanted, last = query.get("id", [""])[0], query.get("last", [""])[0]
         most = whole(last, most=SAFE) if last else None
         if last and most is None:
-            return Response(400, f"last={cut(last, most=50)} is not a number of decisions\n".encode(), _TEXT)
+            return Response(400, f"last={cut(last, most=50)} is not a number of decisions\n".encode(), CONTENT_TYPE)
         found = self._director.records.find(wanted, last=most)
         return _json({"decisions": [record.to_json() for record in found]})
 
 
 def _health(health: Health) -> Response:
     if health.serving:
-        return Response(200, b"ok\n", _TEXT)
-    return Response(503, f"no: {', '.join(health.obstacles)}\n".encode(), _TEXT)
+        return Response(200, b"ok\n", CONTENT_TYPE)
+    return Response(503, f"no: {', '.join(health.obstacles)}\n".encode(), CONTENT_TYPE)
 
 
 def _json(document: Any) -> Response:

@@ -9,11 +9,11 @@ from importlib.metadata import version
 from itertools import chain
 
 from pointsman.core.budget import Budget
+from pointsman.core.families import Family, Gauge, Labels, ReadHistogram, names
 from pointsman.epp.assembly import Assembly
 from pointsman.epp.body.tokenizer import Tokenizer
 from pointsman.epp.config.build import Made
 from pointsman.epp.config.follow import ConfigFollower
-from pointsman.epp.metrics.families import Family, Gauge, Labels, ReadHistogram, names
 from pointsman.epp.metrics.pool import pool_families, source_families
 from pointsman.epp.metrics.tracing import Tracer
 from pointsman.epp.plugins.api import CountsStages, KeepsIndex

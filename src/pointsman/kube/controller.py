@@ -101,15 +101,13 @@ class Work:
         self.controller = controller
         self._view = view
         self._metrics = metrics
-        labels = (controller.name, controller.name)
-        # Looking a series up by its labels costs more than the rest of the book-keeping; these are looked up once.
-        self._waited = metrics.waited.labels(*labels)
-        self._worked = metrics.worked.labels(*labels)
-        self._retries = metrics.retries.labels(*labels)
-        self._seconds = metrics.seconds.labels(controller.name)
-        self._active = metrics.active.labels(controller.name)
-        self.queue: Queue[Key] = Queue(backoff=controller.backoff, on_add=metrics.adds.labels(*labels).inc)
-        self._gauge(labels)
+        self._labels = (controller.name,)
+        self._line = (controller.name, controller.name)  # of its queue
+        self._waited = metrics.waited.cell(self._line)
+        self._worked = metrics.worked.cell(self._line)
+        self._seconds = metrics.seconds.cell(self._labels)
+        self.queue: Queue[Key] = Queue(backoff=controller.backoff, on_add=lambda: metrics.adds.add(self._line))
+        self._show()
 
     def primary(self, change: Change) -> None:
         """Take a change of our own kind."""
@@ -151,14 +149,14 @@ class Work:
             key, waited = await self.queue.take()
             self._waited.observe(waited)
             began = asyncio.get_running_loop().time()
-            self._active.inc()
+            self._metrics.active.add(self._labels)
             try:
                 with structlog.contextvars.bound_contextvars(controller=self.controller.name, key=str(key)):
                     result = await self._attempt(key)
-                self._metrics.reconciles.labels(self.controller.name, result).inc()
+                self._metrics.reconciles.add((self.controller.name, result))
             finally:
                 self.queue.done(key)
-                self._active.dec()
+                self._metrics.active.add(self._labels, -1)
                 seconds = asyncio.get_running_loop().time() - began
                 self._seconds.observe(seconds)
                 self._worked.observe(seconds)
@@ -172,7 +170,7 @@ class Work:
             return self._postpone(key, wish)
         except Terminal as error:
             self.queue.forget(key)
-            self._metrics.terminal.labels(self.controller.name).inc()
+            self._metrics.terminal.add(self._labels)
             log.warning("gave up until it changes", why=str(error))
             return "error"
         except NotLeader:
@@ -197,8 +195,8 @@ class Work:
     def _failed(self, key: Key, error: Exception) -> str:
         delay = self._again(key)
         if isinstance(error, TimeoutError):
-            self._metrics.timeouts.labels(self.controller.name).inc()
-        self._metrics.errors.labels(self.controller.name).inc()
+            self._metrics.timeouts.add(self._labels)
+        self._metrics.errors.add(self._labels)
         # A traceback helps with our own mistakes only; what the cluster answered says all in its message.
         log.warning(
             "reconcile failed",
@@ -210,15 +208,21 @@ class Work:
         return "error"
 
     def _again(self, key: Key) -> float:
-        self._retries.inc()
+        self._metrics.retries.add(self._line)
         return self.queue.retry(key)
 
-    def _gauge(self, labels: tuple[str, str]) -> None:
+    def _show(self) -> None:
+        """Show what there is before anything has happened, and what is read when someone asks."""
+
         def ages() -> list[float]:
             now = asyncio.get_running_loop().time()
             return [now - began for began in self.queue.working.values()]
 
-        self._metrics.workers.labels(self.controller.name).set(self.controller.workers)
-        self._metrics.depth.labels(*labels).set_function(lambda: len(self.queue))
-        self._metrics.unfinished.labels(*labels).set_function(lambda: sum(ages()))
-        self._metrics.longest.labels(*labels).set_function(lambda: max(ages(), default=0.0))
+        metrics, line = self._metrics, self._line
+        metrics.workers.add(self._labels, self.controller.workers)
+        metrics.active.add(self._labels, 0)
+        metrics.adds.add(line, 0)
+        metrics.retries.add(line, 0)
+        metrics.depth[line] = lambda: len(self.queue)
+        metrics.unfinished[line] = lambda: sum(ages())
+        metrics.longest[line] = lambda: max(ages(), default=0.0)

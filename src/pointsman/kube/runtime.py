@@ -115,7 +115,7 @@ class Runtime:
             await self._work()
             return
         leading = self.election
-        self.metrics.leader.labels("leader").set_function(lambda: float(leading.leading))
+        self.metrics.leader[("leader",)] = lambda: float(leading.leading)
         await leading.run(self._work)
 
     async def _work(self) -> None:
@@ -163,7 +163,7 @@ class Runtime:
         self._reflectors[item.kind].absorb(item)
 
     def _count(self, method: str, code: str) -> None:
-        self.metrics.requests.labels(code, method).inc()
+        self.metrics.requests.add((code, method))
 
 
 def _identity() -> str:

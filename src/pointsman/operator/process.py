@@ -12,11 +12,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT
 from pointsman.core import health, loop
 from pointsman.core.errors import UserError
+from pointsman.core.families import CONTENT_TYPE
 from pointsman.core.http import Response
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
@@ -117,7 +116,7 @@ class Process:
         return health.readiness(one for one in missing if one.state != "forbidden" or one.kind == SIMULATOR_DEPLOYMENT)
 
     def _scrape(self) -> Response:
-        return Response(200, generate_latest(self.metrics.registry), CONTENT_TYPE_LATEST.encode())
+        return Response(200, self.metrics.render(), CONTENT_TYPE)
 
 
 def split_address(text: str) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pointsman.kube.backoff import Backoff
 from pointsman.kube.controller import Controller, Reconcile, Result, Watch, Work, owned, referred
@@ -46,7 +47,10 @@ class Scene:
         (self.work.secondary(watch) if watch else self.work.primary)(change)
 
     def value(self, name: str, /, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(name, {"controller": "widget", **labels}) or 0.0
+        wanted = {"controller": "widget", **labels}
+        families = text_string_to_metric_families(self.metrics.render().decode())
+        found = (one for family in families for one in family.samples if (one.name, one.labels) == (name, wanted))
+        return next((one.value for one in found), 0.0)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -24,7 +24,7 @@ async def test_before_the_first_list_there_is_a_problem_and_an_empty_queue() -> 
     runtime = make()
     runtime.add(Controller("c", Source(CONFIGMAP), reconcile))
     assert [str(one) for one in runtime.unfollowed()] == ["configmaps: starting (first list pending)"]
-    assert runtime.metrics.registry.get_sample_value("workqueue_depth", {"controller": "c", "name": "c"}) == 0.0
+    assert b'workqueue_depth{controller="c",name="c"} 0\n' in runtime.metrics.render()
 
 
 async def test_one_cache_per_kind_hence_one_selector() -> None:

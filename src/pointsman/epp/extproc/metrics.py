@@ -6,8 +6,8 @@ request or to the response by its first field, which for Envoy is always the mes
 
 from collections.abc import Callable, Iterable, Sequence
 
+from pointsman.core.families import Counter, Family, Gauge, Histogram, names
 from pointsman.epp.extproc.messages import Malformed, MessageKind
-from pointsman.epp.metrics.families import Counter, Family, Gauge, Histogram, names
 from pointsman.wire.grpc import Call, Failure, Reply
 from pointsman.wire.protobuf import Data
 

@@ -11,7 +11,7 @@ metric that is always zero is a lie. What the pool and the scrapers know is in `
 import asyncio
 from collections.abc import Iterable
 
-from pointsman.epp.metrics.families import Counter, Family, Gauge, Histogram, Labels, Limited, Name, names
+from pointsman.core.families import Counter, Family, Gauge, Histogram, Labels, Limited, Name, names
 
 _SECONDS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 120, 180,

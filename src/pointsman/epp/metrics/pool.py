@@ -7,7 +7,7 @@ ejected, how often that happened. Averages are over endpoints whose metrics are 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 
-from pointsman.epp.metrics.families import Family, Gauge, Labels, names
+from pointsman.core.families import Family, Gauge, Labels, names
 from pointsman.epp.pool.ejection import StandingState
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Member, Pool

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from pointsman.epp.metrics.families import Counter, Gauge, Histogram, Limited, ReadHistogram, escape, names, number
+from pointsman.core.families import Counter, Gauge, Histogram, Limited, ReadHistogram, escape, names, number
 from pointsman.epp.metrics.picker import PickerMetrics
 
 

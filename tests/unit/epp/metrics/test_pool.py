@@ -1,6 +1,6 @@
 from prometheus_client.parser import text_string_to_metric_families
 
-from pointsman.epp.metrics.families import Family
+from pointsman.core.families import Family
 from pointsman.epp.metrics.pool import pool_families, source_families
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.polls import Polls

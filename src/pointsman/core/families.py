@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 Labels = tuple[str, ...]
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 _MOST_CELLS = 4096  # of one family; what comes later shares one cell, whose labels all say `other`
 _MOST_LETTERS = 256  # of a label value that a client chose
 

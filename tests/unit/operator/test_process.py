@@ -97,7 +97,7 @@ async def test_it_is_ready_by_what_it_follows(kind: Kind, state: State, problem:
     made = make(health_address=":1")
     (runtime,) = made.runtimes
     for reflector in runtime._reflectors.values():
-        reflector.state = "following"
-    runtime._reflectors[kind].state, runtime._reflectors[kind].problem = state, problem
+        reflector._state = "following"
+    runtime._reflectors[kind]._state, runtime._reflectors[kind].problem = state, problem
     ((_, routes),) = made._routes().values()
     assert routes["/readyz"]().status == status

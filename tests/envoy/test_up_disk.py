@@ -175,6 +175,11 @@ async def test_garbage_in_the_state_folder_ends_nothing(run: Run, tmp_path: Path
         stack = told()
         return stack is not None and not stack.problems and folder.stack() == stack
 
+    async def served() -> bool:
+        async with load(before["gateway"], clients=1) as tally:
+            await tally.grows(5)
+        return set(tally.answers) == {200}
+
     for name, make in GARBAGE.items():
         for path in files:
             path.unlink(missing_ok=True)
@@ -185,6 +190,7 @@ async def test_garbage_in_the_state_folder_ends_nothing(run: Run, tmp_path: Path
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
         await until(whole)
+    await until(served)  # an empty list of endpoints was a list, until it was put right
     async with load(before["gateway"], clients=2) as tally:
         await tally.grows(20)
     assert set(tally.answers) == {200}

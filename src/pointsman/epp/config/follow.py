@@ -43,6 +43,17 @@ class ConfigFollower:
             log.warning("configuration: deprecated", file=self._name, what=warning)
         return built
 
+    def _complete(self, text: str | None) -> str:
+        """Return a new version, unless it is none: a file that somebody writes to is empty for a moment.
+
+        At the start an empty file is the default; later that would replace what runs by something nobody wrote.
+        """
+        if text is None:
+            raise UserError(f"{self._path}: cannot be read")
+        if not text.strip():
+            raise UserError(f"{self._path}: is empty: write the whole configuration, or restart for the default")
+        return text
+
     async def follow(self, use: Callable[[Built], None]) -> None:
         """Hand over every new version of the file, until cancelled."""
         if self._path is None:
@@ -56,8 +67,7 @@ class ConfigFollower:
         if text == self._text:
             return
         try:
-            if text is None:
-                raise UserError(f"{self._path}: cannot be read")  # noqa: TRY301 - the same report as for a bad file
+            text = self._complete(text)
             built = self._build(text, previous=self.current)
         except UserError as error:
             self.rejected += 1

@@ -40,6 +40,7 @@ def test_a_change_is_handed_over_and_what_did_not_change_keeps_its_state(tmp_pat
         pytest.param(b"plugins: [", id="not YAML"),
         pytest.param(HEAD.encode() + b"plugins: [{type: nonsense}]", id="unknown type"),
         pytest.param(None, id="gone"),
+        pytest.param(b"", id="empty, as while somebody writes it"),
         pytest.param(b"\xff\xfe", id="not text"),
     ],
 )

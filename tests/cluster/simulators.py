@@ -22,7 +22,7 @@ from pointsman.kube import Client, Key, Kind, Object, connect
 from pointsman.kube.conditions import is_current
 from pointsman.kube.errors import Forbidden, NotFound
 from pointsman.operator.kinds import MADE, OWNERSHIP
-from pointsman.operator.process import Process, ProcessPlan
+from pointsman.operator.process import OperatorProcess, ProcessPlan
 
 SAMPLES = ROOT / "config" / "samples"
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
@@ -110,10 +110,10 @@ def until_served(plane: ControlPlane, name: str) -> None:
 
 
 @asynccontextmanager
-async def operator(kubeconfig: Path, **plan: Any) -> AsyncIterator[Process]:
+async def operator(kubeconfig: Path, **plan: Any) -> AsyncIterator[OperatorProcess]:
     """Run an operator in this process while the block runs."""
     async with connect(kubeconfig) as client, asyncio.TaskGroup() as group:
-        process = Process(client, ProcessPlan(**plan), environment={"POD_NAMESPACE": "default"})
+        process = OperatorProcess(client, ProcessPlan(**plan), environment={"POD_NAMESPACE": "default"})
         task = group.create_task(process.run())
         yield process
         task.cancel()
@@ -129,7 +129,7 @@ async def refusal(client: Client, kind: Kind, document: Object) -> str:
     return ""
 
 
-def requests(process: Process) -> Counter[str]:
+def requests(process: OperatorProcess) -> Counter[str]:
     """Return how many requests the operator has made, by method."""
     counted: Counter[str] = Counter()
     for (_, method), count in process.metrics.requests.cells.items():

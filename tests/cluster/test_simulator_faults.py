@@ -16,7 +16,7 @@ from tests.cluster.widgets import eventually
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Kind, connect
 from pointsman.operator.kinds import DEPLOYMENT, DESTINATION_RULE, GATEWAY_CLASS, MADE, POD, SERVICE
-from pointsman.operator.process import Process, ProcessPlan
+from pointsman.operator.process import OperatorProcess, ProcessPlan
 
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
 BINDING = Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
@@ -45,7 +45,7 @@ async def mortal(plane: ControlPlane, *, writes: int) -> AsyncIterator[asyncio.E
             raise asyncio.CancelledError  # not even a handler of errors runs
 
     async with connect(plane.kubeconfig("admin")) as client, asyncio.TaskGroup() as group:
-        process = Process(client.fenced(fence), ProcessPlan(), environment={"POD_NAMESPACE": "default"})
+        process = OperatorProcess(client.fenced(fence), ProcessPlan(), environment={"POD_NAMESPACE": "default"})
         task = group.create_task(process.run())
         yield died
         task.cancel()

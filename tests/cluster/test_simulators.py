@@ -33,7 +33,7 @@ from pointsman.operator.kinds import (
     ROLE_BINDING,
     SERVICE,
 )
-from pointsman.operator.process import Process
+from pointsman.operator.process import OperatorProcess
 from pointsman.render.manifests.policy import Policy
 
 FRONT = "gaie-inference-scheduling-proxy"
@@ -55,7 +55,7 @@ def _defined(plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture
-async def operated(plane: ControlPlane) -> AsyncIterator[Process]:
+async def operated(plane: ControlPlane) -> AsyncIterator[OperatorProcess]:
     async with operator(plane.kubeconfig("admin"), policy=Policy(external_services=True)) as process:
         yield process
 
@@ -74,7 +74,7 @@ async def rows(site: Site, *arguments: str) -> list[list[str]]:
     return [line.split() for line in (await site.kubectl("get", *arguments)).splitlines()]
 
 
-async def test_the_commands_of_the_requirement(requirement: Site, operated: Process) -> None:
+async def test_the_commands_of_the_requirement(requirement: Site, operated: OperatorProcess) -> None:
     await requirement.kubectl("apply", "-f", str(sample("minimal")))
     patch = ("patch", "simulatordeployment", "llm-sim-minimal")
     async with watching(requirement, "simulatordeployment") as lines:
@@ -138,7 +138,7 @@ async def shown(lines: list[list[str]], *counts: str) -> None:
     assert [*counts] in [line[1:3] for line in lines[1:] if len(line) == 4], lines
 
 
-async def test_the_full_sample(requirement: Site, operated: Process) -> None:
+async def test_the_full_sample(requirement: Site, operated: OperatorProcess) -> None:
     await requirement.kubectl("apply", "-f", str(sample("full")))
     live = await requirement.ready("llm-sim-full")
     found = {row[0] for row in (await rows(requirement, "deployments"))[1:]}
@@ -159,12 +159,12 @@ async def test_the_full_sample(requirement: Site, operated: Process) -> None:
 
 
 @pytest.mark.parametrize("name", ["istio", "prefill_decode"])
-async def test_the_other_samples(requirement: Site, operated: Process, name: str) -> None:
+async def test_the_other_samples(requirement: Site, operated: OperatorProcess, name: str) -> None:
     await requirement.kubectl("apply", "-f", str(sample(name)))
     await requirement.ready(f"llm-sim-{name.replace('_', '-')}")
 
 
-async def test_scale_as_the_manual_step_was(site: Site, operated: Process) -> None:
+async def test_scale_as_the_manual_step_was(site: Site, operated: OperatorProcess) -> None:
     await site.create()
     await site.ready()
     await site.kubectl("scale", "simulatordeployment", "stack", "--replicas=3")
@@ -178,7 +178,7 @@ async def test_scale_as_the_manual_step_was(site: Site, operated: Process) -> No
     await eventually(counted)
 
 
-async def test_what_is_deleted_comes_back(site: Site, operated: Process) -> None:
+async def test_what_is_deleted_comes_back(site: Site, operated: OperatorProcess) -> None:
     await site.create(**EVERYTHING)
     await site.ready()
     before = await site.made()
@@ -212,7 +212,7 @@ VANDALS: dict[str, Any] = {
 }
 
 
-async def test_what_is_edited_goes_back(site: Site, operated: Process) -> None:
+async def test_what_is_edited_goes_back(site: Site, operated: OperatorProcess) -> None:
     await site.create(**EVERYTHING)
     await site.ready()
     before = {name: ours(one) for name, one in (await site.made()).items()}
@@ -236,7 +236,7 @@ def ours(live: Object) -> Object:
     return {**live, "metadata": metadata, "status": None, "data": data}
 
 
-async def test_every_edit_is_applied(site: Site, operated: Process) -> None:
+async def test_every_edit_is_applied(site: Site, operated: OperatorProcess) -> None:
     await site.create(epp=ON, decode=ON, inferenceGateway=ON | {"standard": ON})
     await site.ready()
     await site.edit(
@@ -271,7 +271,7 @@ async def test_every_edit_is_applied(site: Site, operated: Process) -> None:
     assert ports("ms-sim-llm-d-modelservice-decode") == [(8300, 8300)]
 
 
-async def test_what_is_disabled_goes(site: Site, operated: Process) -> None:
+async def test_what_is_disabled_goes(site: Site, operated: OperatorProcess) -> None:
     await site.create(**EVERYTHING)
     await site.ready()
     off = {"enabled": False}
@@ -294,7 +294,7 @@ async def without(site: Site, kinds: set[str]) -> None:
     assert not {name.partition("/")[0] for name in await site.made()} & kinds
 
 
-async def test_modes_switch_cleanly_both_ways(site: Site, operated: Process) -> None:
+async def test_modes_switch_cleanly_both_ways(site: Site, operated: OperatorProcess) -> None:
     await site.create(replicas=1)
     await site.ready()
     await site.becomes(LEGACY)
@@ -345,7 +345,7 @@ async def test_deletion_while_nobody_runs(site: Site, plane: ControlPlane) -> No
     await site.empties()
 
 
-async def test_orphans_are_taken_back_by_a_stack_of_the_same_name(site: Site, operated: Process) -> None:
+async def test_orphans_are_taken_back_by_a_stack_of_the_same_name(site: Site, operated: OperatorProcess) -> None:
     await site.create(epp=ON)
     await site.ready()
     before = await site.made()
@@ -361,7 +361,7 @@ async def test_orphans_are_taken_back_by_a_stack_of_the_same_name(site: Site, op
     await site.empties()
 
 
-async def test_a_name_that_is_taken_is_not_touched_and_is_used_when_free(site: Site, operated: Process) -> None:
+async def test_a_name_that_is_taken_is_not_touched_and_is_used_when_free(site: Site, operated: OperatorProcess) -> None:
     await site.kubectl("create", "configmap", "gaie-sim-epp", "--from-literal=mine=1")
     before = await site.get(CONFIG_MAP, "gaie-sim-epp")
     await site.create(epp=ON)
@@ -376,7 +376,9 @@ async def test_a_name_that_is_taken_is_not_touched_and_is_used_when_free(site: S
     assert "Conflict" not in {one["type"] for one in live["status"]["conditions"]}
 
 
-async def test_of_two_stacks_with_one_name_the_second_says_so_and_a_suffix_helps(site: Site, operated: Process) -> None:
+async def test_of_two_stacks_with_one_name_the_second_says_so_and_a_suffix_helps(
+    site: Site, operated: OperatorProcess
+) -> None:
     await site.create("first", **EVERYTHING)
     await site.ready("first")
     first = await site.made()
@@ -396,7 +398,7 @@ async def test_of_two_stacks_with_one_name_the_second_says_so_and_a_suffix_helps
     await site.becomes(set(first))
 
 
-async def test_status_is_true_before_pods_are_ready_and_after(site: Site, operated: Process) -> None:
+async def test_status_is_true_before_pods_are_ready_and_after(site: Site, operated: OperatorProcess) -> None:
     site.plane.pause("kwok")  # Pods stay as they were made
     try:
         await site.create(**EVERYTHING)
@@ -423,7 +425,7 @@ async def test_status_is_true_before_pods_are_ready_and_after(site: Site, operat
     assert live["status"]["endpoints"] == sorted(f"{one['status']['podIP']}:8200" for one in pods)
 
 
-async def test_nobody_is_ready_at_zero(site: Site, operated: Process) -> None:
+async def test_nobody_is_ready_at_zero(site: Site, operated: OperatorProcess) -> None:
     await site.create(replicas=0)
     message = await site.told("Ready", "False", "ScaledToZero")
     assert message == "SimulatorsReady is False: ms-sim-stack-decode has 0 replicas: set more"
@@ -440,7 +442,7 @@ async def test_nobody_is_ready_at_zero(site: Site, operated: Process) -> None:
     await eventually(empty)
 
 
-async def test_generations_and_dates(site: Site, operated: Process) -> None:
+async def test_generations_and_dates(site: Site, operated: OperatorProcess) -> None:
     await site.create()
     first = await site.ready()
     await asyncio.sleep(1.1)  # dates are in whole seconds
@@ -455,7 +457,7 @@ async def test_generations_and_dates(site: Site, operated: Process) -> None:
     assert dates[1]["EPPReady"] > dates[0]["SimulatorsReady"]
 
 
-async def test_at_rest_there_is_not_one_request(site: Site, operated: Process) -> None:
+async def test_at_rest_there_is_not_one_request(site: Site, operated: OperatorProcess) -> None:
     for number in range(3):
         await site.create(f"stack-{number}", nameSuffix=f"-{number}", epp=ON, inferenceGateway=ON | {"standard": ON})
     for number in range(3):
@@ -544,10 +546,10 @@ async def test_of_two_operators_one_works_and_the_other_takes_over(site: Site, p
         assert time.monotonic() - began < 20
 
 
-async def leading(*processes: Process) -> tuple[Process, ...]:
+async def leading(*processes: OperatorProcess) -> tuple[OperatorProcess, ...]:
     """Return the processes, the one that leads first."""
 
-    async def asked() -> tuple[Process, ...]:
+    async def asked() -> tuple[OperatorProcess, ...]:
         led = [one for one in processes if one.runtimes[0].election and one.runtimes[0].election.leading]
         assert len(led) == 1
         return (*led, *(one for one in processes if one not in led))
@@ -555,7 +557,7 @@ async def leading(*processes: Process) -> tuple[Process, ...]:
     return await eventually(asked)
 
 
-async def test_events_tell_what_went_wrong(site: Site, operated: Process) -> None:
+async def test_events_tell_what_went_wrong(site: Site, operated: OperatorProcess) -> None:
     await site.kubectl("create", "service", "clusterip", FRONT, "--tcp=80:80")
     await site.create()
 
@@ -568,7 +570,7 @@ async def test_events_tell_what_went_wrong(site: Site, operated: Process) -> Non
     await eventually(told)
 
 
-async def test_a_checksum_rolls_the_pods_when_the_configuration_changes(site: Site, operated: Process) -> None:
+async def test_a_checksum_rolls_the_pods_when_the_configuration_changes(site: Site, operated: OperatorProcess) -> None:
     await site.create(epp=ON)
     await site.ready()
     before = await site.get(DEPLOYMENT, "gaie-sim-epp")
@@ -650,7 +652,7 @@ async def test_network_policies_go_when_the_administrator_switches_them_off(site
         await site.ready()
 
 
-async def test_the_pickers_token_is_in_its_container_and_nowhere_else(site: Site, operated: Process) -> None:
+async def test_the_pickers_token_is_in_its_container_and_nowhere_else(site: Site, operated: OperatorProcess) -> None:
     await site.create(epp=ON, decode=ON, inferenceGateway=ON | {"standard": ON})
     await site.ready()
     holders = {

@@ -169,7 +169,7 @@ class CsvSpec(_Part, frozen=True):
     skips: list[str] = []
 
 
-class Metadata(_Part, frozen=True):
+class BundleMetadata(_Part, frozen=True):
     """What we read of `metadata`."""
 
     name: str = ""
@@ -181,7 +181,7 @@ class Metadata(_Part, frozen=True):
 class Csv(_Part, frozen=True):
     """A ClusterServiceVersion."""
 
-    metadata: Metadata = Metadata()
+    metadata: BundleMetadata = BundleMetadata()
     spec: CsvSpec = CsvSpec()
 
     @property

@@ -43,7 +43,7 @@ def operator(options: OperatorOptions | None = None) -> None:
     """Reconcile SimulatorDeployments: make clusters hold what they ask for, and say how far it got."""
     from pointsman.kube import connect
     from pointsman.kube.guard import Guard
-    from pointsman.operator.process import Process, ProcessPlan, split_address
+    from pointsman.operator.process import OperatorProcess, ProcessPlan, split_address
 
     options = options or OperatorOptions()
     configure_logs(verbosity=options.verbosity, encoding=options.zap_encoder)
@@ -68,7 +68,7 @@ def operator(options: OperatorOptions | None = None) -> None:
     async def main() -> None:
         async with connect(options.kubeconfig) as client, connect(options.kubeconfig, anonymous=True) as nobody:
             guard = Guard(nobody, clock=time.monotonic) if options.metrics_endpoint_auth else None
-            await Process(client, plan, guard=guard).serve()
+            await OperatorProcess(client, plan, guard=guard).serve()
 
     loop.serve(main())
 

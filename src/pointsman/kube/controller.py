@@ -94,7 +94,7 @@ def referred(source: Source, *, by: Kind, index: str) -> Watch:
     return Watch(source, to)
 
 
-class Work:
+class ControllerWork:
     """The queue and the workers of one controller."""
 
     def __init__(self, controller: Controller, *, view: View, metrics: RuntimeMetrics) -> None:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 
 from pointsman.kube.apply import Applier
 from pointsman.kube.client import Client
-from pointsman.kube.controller import Controller, Work
+from pointsman.kube.controller import Controller, ControllerWork
 from pointsman.kube.events import EventRecorder
 from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Key, Kind, Source
 from pointsman.kube.lease import Election, LeaseTerms
@@ -59,16 +59,16 @@ class Runtime:
         self.client = self._reader.fenced(self.election.check) if self.election else self._reader
         self._stores: dict[Kind, Store] = {}
         self._reflectors: dict[Kind, Reflector] = {}
-        self._works: list[Work] = []
+        self._works: list[ControllerWork] = []
         self._stall = stall
         self._rng = rng
         self.view = View(self._stores, states=lambda kind: self._reflectors[kind].state)
         self.applier = Applier(self.client, ownership=ownership, stores=self._stores, absorb=self._absorb)
         self.events = EventRecorder(self.client, component=ownership.manager, wall=wall)
 
-    def add(self, controller: Controller) -> Work:
+    def add(self, controller: Controller) -> ControllerWork:
         """Add a controller; before `run`."""
-        work = Work(controller, view=self.view, metrics=self.metrics)
+        work = ControllerWork(controller, view=self.view, metrics=self.metrics)
         self._reflect(controller.source).subscribe(work.primary)
         for name, index in controller.indexes.items():
             self._stores[controller.source.kind].add_index(name, index)
@@ -123,7 +123,7 @@ class Runtime:
             for work in self._works:
                 group.create_task(self._start(work))
 
-    async def _start(self, work: Work) -> None:
+    async def _start(self, work: ControllerWork) -> None:
         for source in work.controller.sources:
             await self._reflectors[source.kind].answered.wait()
         await work.run()

@@ -46,7 +46,7 @@ class ProcessPlan:
     own_inference_crds: bool = False
 
 
-class Process:
+class OperatorProcess:
     """The runtimes of one operator process."""
 
     def __init__(

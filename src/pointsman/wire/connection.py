@@ -44,7 +44,7 @@ from pointsman.wire.frames import (
     unpad,
     window_update,
 )
-from pointsman.wire.headers import Block, HeaderReader
+from pointsman.wire.headers import HeaderBlock, HeaderReader
 from pointsman.wire.limits import Bucket, Limits
 from pointsman.wire.outbox import Handler, Outbox, Stream
 from pointsman.wire.recent import Recent
@@ -64,7 +64,7 @@ class Connection:
     def __init__(
         self,
         *,
-        accept: Callable[["Connection", Stream, Block], Handler],
+        accept: Callable[["Connection", Stream, HeaderBlock], Handler],
         limits: Limits,
         clock: Callable[[], float],
         budget: Budget,

@@ -15,7 +15,7 @@ from pointsman.core.budget import Exhausted
 from pointsman.core.logs import get_logger
 from pointsman.wire.connection import Connection
 from pointsman.wire.frames import WireFault
-from pointsman.wire.headers import Block
+from pointsman.wire.headers import HeaderBlock
 from pointsman.wire.limits import Limits
 from pointsman.wire.outbox import NOBODY, Handler, Stream
 from pointsman.wire.protobuf import Data, Malformed
@@ -125,7 +125,7 @@ class Router:
         self._methods = {path.encode(): method for path, method in methods.items()}
         self._limits = limits
 
-    def accept(self, connection: Connection, stream: Stream, headers: Block) -> Handler:
+    def accept(self, connection: Connection, stream: Stream, headers: HeaderBlock) -> Handler:
         """Return the stream's handler, or answer at once what cannot be served."""
         fields = headers.fields
         if not fields.get(b"content-type", b"").startswith(b"application/grpc"):

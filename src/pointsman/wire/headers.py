@@ -27,7 +27,7 @@ _CACHE_BLOCK_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HeaderBlock:
     """A decoded header block. `malformed` is empty, or says what is wrong with it as a request."""
 
     fields: Mapping[bytes, bytes]
@@ -42,7 +42,7 @@ class HeaderReader:
 
     def __init__(self, *, limits: Limits) -> None:
         self._decoder = Decoder(max_header_list_size=limits.header_list_bytes)
-        self._cache: dict[bytes, Block] = {}
+        self._cache: dict[bytes, HeaderBlock] = {}
         self._acknowledged = False
         self._stateless = False
 
@@ -50,7 +50,7 @@ class HeaderReader:
         """Note that the peer has taken our table size of 0 into use."""
         self._acknowledged = True
 
-    def read(self, block: bytes) -> Block:
+    def read(self, block: bytes) -> HeaderBlock:
         """Return the request headers in the block.
 
         Raises ConnectionFault when the block cannot be decoded: the table would be out of step for ever.
@@ -93,7 +93,7 @@ def _grows_table(block: bytes) -> bool:
     return bool(sizes) and sizes[0] & 0xE0 == 0x20
 
 
-def _check(fields: list[tuple[bytes, bytes]]) -> Block:
+def _check(fields: list[tuple[bytes, bytes]]) -> HeaderBlock:
     seen: dict[bytes, bytes] = {}
     malformed = ""
     regular = False
@@ -105,7 +105,7 @@ def _check(fields: list[tuple[bytes, bytes]]) -> Block:
     length = content_length(seen.get(b"content-length", b""))
     if length < 0 and seen.get(b"content-length"):
         malformed = malformed or "content-length is not a number"
-    return Block(fields=seen, malformed=malformed, content_length=length)
+    return HeaderBlock(fields=seen, malformed=malformed, content_length=length)
 
 
 def _check_field(name: bytes, value: bytes, *, seen: dict[bytes, bytes], regular: bool) -> str:

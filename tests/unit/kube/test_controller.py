@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pointsman.kube.backoff import Backoff
-from pointsman.kube.controller import Controller, Reconcile, Result, Watch, Work, owned, referred
+from pointsman.kube.controller import Controller, ControllerWork, Reconcile, Result, Watch, owned, referred
 from pointsman.kube.errors import NotLeader, Retry, Terminal
 from pointsman.kube.kinds import Key, Kind, Source
 from pointsman.kube.metrics import RuntimeMetrics
@@ -38,7 +38,7 @@ class Scene:
         self.metrics = RuntimeMetrics()
         options = {"backoff": Backoff(first=1, cap=8, jitter=0)} | options
         controller = Controller("widget", Source(WIDGET), reconcile, watches=watches, **options)
-        self.work = Work(controller, view=View(self.stores), metrics=self.metrics)
+        self.work = ControllerWork(controller, view=View(self.stores), metrics=self.metrics)
 
     def change(self, one: Entry, *, watch: Watch | None = None, gone: bool = False) -> None:
         store = self.stores[one.kind]

@@ -11,7 +11,7 @@ from pointsman.kube import Client, Kind
 from pointsman.kube.reflector import State
 from pointsman.operator import process
 from pointsman.operator.kinds import SERVICE
-from pointsman.operator.process import Process, ProcessPlan, own_namespace, split_address
+from pointsman.operator.process import OperatorProcess, ProcessPlan, own_namespace, split_address
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_pods_account_says_where_it_is(tmp_path: Path, monkeypatch: pytest.Mon
     assert own_namespace({}) == "system"
 
 
-def make(**plan: object) -> Process:
+def make(**plan: object) -> OperatorProcess:
     nowhere = Client(httpx2.AsyncClient(base_url="http://127.0.0.1:9", trust_env=False))
-    return Process(nowhere, ProcessPlan(**plan), environment={"POD_NAMESPACE": "home"})  # type: ignore[arg-type] # as written
+    return OperatorProcess(nowhere, ProcessPlan(**plan), environment={"POD_NAMESPACE": "home"})  # type: ignore[arg-type] # as written
 
 
 async def test_one_runtime_for_all_namespaces_or_one_for_each() -> None:

@@ -18,7 +18,7 @@ from pointsman.wire.frames import (
     frame,
     settings,
 )
-from pointsman.wire.headers import Block
+from pointsman.wire.headers import HeaderBlock
 from pointsman.wire.limits import Limits
 from pointsman.wire.outbox import Handler, Stream
 
@@ -60,7 +60,7 @@ def split(data: bytes) -> Iterator[Frame]:
 class Recorder:
     """A handler that keeps what it gets."""
 
-    def __init__(self, connection: Connection, stream: Stream, headers: Block) -> None:
+    def __init__(self, connection: Connection, stream: Stream, headers: HeaderBlock) -> None:
         self.connection = connection
         self.stream = stream
         self.headers = headers
@@ -106,7 +106,7 @@ class Client:
             self.send(PREFACE + settings({}))
             self.send(frame(FrameKind.SETTINGS, ACK, 0))
 
-    def _accept(self, connection: Connection, stream: Stream, headers: Block) -> Handler:
+    def _accept(self, connection: Connection, stream: Stream, headers: HeaderBlock) -> Handler:
         handler = Recorder(connection, stream, headers)
         self.handlers.append(handler)
         return handler

@@ -12,7 +12,7 @@ from pointsman.epp.pool.member import Member
 _PROBE = StandingState.PROBE  # naming an enum's member is dear on Python 3.11
 
 
-class RequestMeter(Protocol):
+class CountsRequest(Protocol):
     """Counts what happens to one request."""
 
     def answered(self, status: int) -> None:
@@ -37,7 +37,7 @@ class Reservation:
         self._member: Member | None = member
         self._tokens = tokens
         self._probe = member.standing.state is _PROBE
-        self.meter: RequestMeter | None = None
+        self.meter: CountsRequest | None = None
         self.sent_to = member.endpoint.target  # another where one address stands before several endpoints
         member.picks += 1
         member.enter(tokens)

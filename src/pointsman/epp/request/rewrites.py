@@ -20,7 +20,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RewriteRule:
     """Models and what to send instead; no models means all."""
 
     models: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Rewrite:
 
     name: str
     created: str = ""  # RFC 3339 in UTC, which sorts by time
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RewriteRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class _Draw:
 
     __slots__ = ("_edges", "_models", "_name")
 
-    def __init__(self, name: str, rule: Rule) -> None:
+    def __init__(self, name: str, rule: RewriteRule) -> None:
         weighted = [target for target in rule.targets if target.weight]
         drawn = weighted or list(rule.targets)
         self._name = name

@@ -68,7 +68,7 @@ class Meters:
 
 
 @dataclass(slots=True)
-class Step:
+class DecisionStep:
     """One plugin's part in one decision."""
 
     point: str
@@ -84,8 +84,8 @@ class Step:
 class Trace:
     """All steps of one decision, by profile."""
 
-    profiles: dict[str, list[Step]] = field(default_factory=dict)
-    others: list[Step] = field(default_factory=list)  # producers, admitters, hooks
+    profiles: dict[str, list[DecisionStep]] = field(default_factory=dict)
+    others: list[DecisionStep] = field(default_factory=list)  # producers, admitters, hooks
 
     def to_json(self) -> dict[str, Any]:
         """Return it as people and machines read it."""
@@ -95,7 +95,7 @@ class Trace:
         }
 
 
-def _profile(steps: Sequence[Step]) -> dict[str, Any]:
+def _profile(steps: Sequence[DecisionStep]) -> dict[str, Any]:
     candidates: dict[str, dict[str, Any]] = {}
     for step in steps:
         for endpoint in step.before:
@@ -115,6 +115,6 @@ def _profile(steps: Sequence[Step]) -> dict[str, Any]:
     }
 
 
-def _time(step: Step) -> dict[str, Any]:
+def _time(step: DecisionStep) -> dict[str, Any]:
     row = {"point": step.point, "plugin": step.name, "microseconds": step.nanos / 1000}
     return {**row, "error": step.error} if step.error else row

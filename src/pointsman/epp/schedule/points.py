@@ -19,7 +19,7 @@ from pointsman.epp.plugins.api import Conclusion, Endpoints, HeaderChanges, Resu
 from pointsman.epp.pool.view import EndpointView
 from pointsman.epp.request.refusals import Refusal
 from pointsman.epp.request.request import Needs, Request
-from pointsman.epp.schedule.explain import Meter, Step
+from pointsman.epp.schedule.explain import DecisionStep, Meter
 
 T = TypeVar("T")
 Answer = TypeVar("Answer")
@@ -58,7 +58,7 @@ class GuardedPoint(Point, Generic[Answer, *Arguments]):
     instead: Callable[[*Arguments], Answer]  # what stands in for a plugin that failed
 
     def call(
-        self, hooked: Hooked, *arguments: *Arguments, given: Endpoints = (), steps: list[Step] | None = None
+        self, hooked: Hooked, *arguments: *Arguments, given: Endpoints = (), steps: list[DecisionStep] | None = None
     ) -> Answer:
         """Return the plugin's answer, or what stands in for it; `steps` collects who did what to the endpoints `given`.
 
@@ -76,7 +76,7 @@ class GuardedPoint(Point, Generic[Answer, *Arguments]):
         nanos = perf_counter_ns() - start
         hooked.meter.add(nanos)
         if steps is not None:
-            steps.append(Step(self.label, hooked.meter.name, nanos, given, answer, hooked.weight, problem))
+            steps.append(DecisionStep(self.label, hooked.meter.name, nanos, given, answer, hooked.weight, problem))
         return answer
 
 

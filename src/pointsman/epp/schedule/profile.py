@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pointsman.epp.plugins.api import Endpoints, Picked
 from pointsman.epp.request.request import Request
-from pointsman.epp.schedule.explain import Step, Trace
+from pointsman.epp.schedule.explain import DecisionStep, Trace
 from pointsman.epp.schedule.points import FILTER, PICK, SCORE, Hooked
 
 
@@ -28,7 +28,7 @@ class Profile:
 
         Raises Refusal when a plugin refuses the request.
         """
-        steps: list[Step] | None = None
+        steps: list[DecisionStep] | None = None
         if trace is not None:
             steps = trace.profiles[self.name] = []
         for each in self._filters:

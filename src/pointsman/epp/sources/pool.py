@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pointsman.core.numbers import is_count, whole
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.request.objectives import Objective
-from pointsman.epp.request.rewrites import Rewrite, Rule, Target
+from pointsman.epp.request.rewrites import Rewrite, RewriteRule, Target
 from pointsman.epp.sources.selector import Selector, match_labels
 
 Kind = Literal["InferencePool", "Pod", "InferenceObjective", "InferenceModelRewrite"]
@@ -103,7 +103,7 @@ def read_rewrite(resource: Object, *, pool: str, group: str) -> Rewrite | None:
     )
 
 
-def read_rule(rule: Object) -> Rule:
+def read_rule(rule: Object) -> RewriteRule:
     """Return one rule; a match that is not `Exact` names nothing, because we cannot know what it would match."""
     matches = [_of(match, "model") for match in _list(rule, "matches")]
     exact = tuple(str(match.get("value")) for match in matches if match.get("type", "Exact") == "Exact")
@@ -113,7 +113,7 @@ def read_rule(rule: Object) -> Rule:
         if target.get("modelRewrite")
     ]
     usable = not matches or bool(exact)
-    return Rule(models=exact, targets=tuple(targets) if usable else ())
+    return RewriteRule(models=exact, targets=tuple(targets) if usable else ())
 
 
 class Cluster:

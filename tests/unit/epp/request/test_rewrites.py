@@ -3,15 +3,15 @@ from collections import Counter
 
 import pytest
 
-from pointsman.epp.request.rewrites import Rewrite, Rewrites, Rule, Target
+from pointsman.epp.request.rewrites import Rewrite, RewriteRule, Rewrites, Target
 
 
-def rule(*models: str, to: str) -> Rule:
-    return Rule(models=models, targets=(Target(model=to),))
+def rule(*models: str, to: str) -> RewriteRule:
+    return RewriteRule(models=models, targets=(Target(model=to),))
 
 
-def split(**weights: int | None) -> Rule:
-    return Rule(models=("m",), targets=tuple(Target(model=m, weight=w) for m, w in weights.items()))
+def split(**weights: int | None) -> RewriteRule:
+    return RewriteRule(models=("m",), targets=tuple(Target(model=m, weight=w) for m, w in weights.items()))
 
 
 def chosen(rewrites: list[Rewrite], model: str) -> tuple[str, str] | None:

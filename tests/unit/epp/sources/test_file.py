@@ -10,7 +10,7 @@ import pytest
 from pointsman.core.errors import UserError
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.request.objectives import Objective
-from pointsman.epp.request.rewrites import Rewrite, Rule, Target
+from pointsman.epp.request.rewrites import Rewrite, RewriteRule, Target
 from pointsman.epp.sources.file import FileSource, Listing, parse_listing
 
 FULL = b"""
@@ -36,7 +36,7 @@ def test_everything_that_a_file_can_say() -> None:
     assert third.address == "gpu.example.org"
     assert listing.hosts == ("gpu.example.org",)
     assert listing.objectives == (Objective(name="batch", priority=-1), Objective(name="plain"))
-    rules = (Rule(models=("m",), targets=(Target(model="m2", weight=10),)),)
+    rules = (RewriteRule(models=("m",), targets=(Target(model="m2", weight=10),)),)
     assert listing.rewrites == (Rewrite(name="canary", rules=rules),)
     assert parse_listing(b"", name="file") == Listing()
 

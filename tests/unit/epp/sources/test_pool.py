@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from pointsman.epp.request.objectives import Objective, Objectives
-from pointsman.epp.request.rewrites import Rewrite, Rule, Target
+from pointsman.epp.request.rewrites import Rewrite, RewriteRule, Target
 from pointsman.epp.sources.pool import OLD_GROUP, Cluster, Kind, PoolSpec, read_pool
 from pointsman.epp.sources.selector import parse_selector
 
@@ -206,7 +206,7 @@ def test_rewrites_become_rules() -> None:
         ("InferenceModelRewrite", "ADDED", rewrite("r", group=OLD_GROUP, target="old")),
         ("InferenceModelRewrite", "ADDED", rewrite("r")),
     )
-    rules = (Rule(models=("m",), targets=(Target(model="t", weight=3),)),)
+    rules = (RewriteRule(models=("m",), targets=(Target(model="t", weight=3),)),)
     assert made.rewrites() == (Rewrite(name="r", created="2026-01-01T00:00:00Z", rules=rules),)
     made.apply("InferenceModelRewrite", "DELETED", rewrite("r"))
     assert [one.rules[0].targets[0].model for one in made.rewrites()] == ["old"]

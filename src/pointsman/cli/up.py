@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.live import Live
 
 from pointsman.api import read
+from pointsman.core import loop
 from pointsman.core.errors import UserError
 from pointsman.core.numbers import whole
 from pointsman.local import control, detached, envoy, follow, running, screen
@@ -210,8 +211,7 @@ async def _foreground(options: Options, *, program: Path, folder: Folder, consol
         file=str(options.file.absolute()) if options.file else "",
         any_ports=options.any_ports,
     )
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+    loop.on_signals(supervisor.stop, numbers=(*loop.ENDING, signal.SIGHUP))
     async with asyncio.TaskGroup() as group:
         showing = group.create_task(_show(folder, console=console))
         try:

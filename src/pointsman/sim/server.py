@@ -7,7 +7,6 @@ ends at once. Ready means that all ports are bound.
 import asyncio
 import contextlib
 import os
-import signal
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from pointsman.core.documents import parse_yaml, read_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.http import Limits, Listener, Request, Response, Server
 from pointsman.core.logs import get_logger
+from pointsman.core.loop import on_signals, wait_while
 from pointsman.sim.api.routes import Routes
 from pointsman.sim.engine.latency import StepModel, step_model
 from pointsman.sim.failures import Refusal, fault
@@ -227,9 +227,7 @@ class Speaker:
 async def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then finish what is open."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    on_signals(stop.set)
     async with serving(settings, environ=os.environ) as served:
         ports = [each.listener.port for each in served]
         _LOG.info("simulator ready", model=settings.model, ports=_span(ports), mode=settings.mode)
@@ -242,12 +240,7 @@ async def drain(served: list[Served], *, seconds: float, hurry: asyncio.Event) -
     """Refuse new generation requests, wait for the open ones, stop listening."""
     for each in served:
         each.pod.stopping = True
-    loop = asyncio.get_running_loop()
-    limit = loop.time() + seconds
-    while (  # noqa: ASYNC110 - a poll at shutdown needs no event in every job
-        any(each.pod.jobs for each in served) and loop.time() < limit and not hurry.is_set()
-    ):
-        await asyncio.sleep(0.01)
+    await wait_while(lambda: any(each.pod.jobs for each in served) and not hurry.is_set(), seconds=seconds)
     for each in served:
         for job in list(each.pod.jobs):  # out of time: a stream that has begun ends with an error, not in mid-air
             job.fail(Refusal(503, "server is shutting down"))

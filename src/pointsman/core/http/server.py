@@ -27,6 +27,7 @@ from pointsman.core.http.limits import Limits
 from pointsman.core.http.messages import date_line, plain_fault
 from pointsman.core.http.peer import Fault, Handler, Peer
 from pointsman.core.inbox import Inbox
+from pointsman.core.loop import wait_while
 from pointsman.core.ports import Port, Tls, listen
 
 
@@ -100,10 +101,7 @@ class Listener:
     async def drain(self, *, seconds: float) -> None:
         """Stop accepting, wait for the open answers, then cut what is left."""
         self.stop_accepting()
-        loop = asyncio.get_running_loop()
-        limit = loop.time() + seconds
-        while self.peers() and loop.time() < limit:  # noqa: ASYNC110 - a poll at shutdown needs no event
-            await asyncio.sleep(0.01)
+        await wait_while(self.peers, seconds=seconds)
         for peer in self.peers():
             peer.abort()
 

@@ -2,7 +2,7 @@
 
     Runtime ─ Reflector ─ Store ─ View ─┐
        │          └─ Change ─ Queue ─ Worker ─ reconcile(key, view)
-       └─ Election (fence) ─ Client ─ Applier, Recorder ─┘
+       └─ Election (fence) ─ Client ─ Applier, EventRecorder ─┘
 
 `docs/explanation/controller-runtime.md` tells it with one figure and an example that a test runs.
 """

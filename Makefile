@@ -9,7 +9,7 @@ EDITABLE := $(PIP) install --no-deps --no-build-isolation --editable .
 # Envoy tests share the machine's cores; more workers than this only makes them wait for each other.
 WORKERS ?= 2
 
-.PHONY: help up demo test e2e lint bench fuzz docs install format lock manifests clean cluster-up cluster-image cluster-shell cluster-down
+.PHONY: help up demo check test e2e lint bench fuzz docs install format lock manifests clean cluster-up cluster-image cluster-shell cluster-down
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,9 @@ up: $(VENV)/.runtime  ## run the stack on this machine (Ctrl-C stops it); ARGS="
 
 demo: $(VENV)/.runtime  ## start a stack, send requests, show pick and answer, stop; exit 0 only if they agree
 	@$(BIN)/pointsman demo $(ARGS)
+
+check: $(VENV)/.dev  ## lint and the pure unit tests: about a minute
+	@BIN=$(BIN) WORKERS=$(WORKERS) tools/check quick
 
 test: $(VENV)/.dev  ## all checks and all tests
 	@BIN=$(BIN) WORKERS=$(WORKERS) tools/check all

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.bodies import BODIES
-from tests.unit.sim.conftest import Connect
+from tests.parts.sim.conftest import Connect
 
 from pointsman.sim.api.routes import GENERATION
 from pointsman.sim.text import tokens

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.unit.sim.api.test_routes import CHAT, metric
-from tests.unit.sim.conftest import Connect
+from tests.parts.sim.api.test_routes import CHAT, metric
+from tests.parts.sim.conftest import Connect
 
 
 async def change(client: httpx.AsyncClient, **values: Any) -> httpx.Response:

@@ -49,16 +49,23 @@ def find(environment: Mapping[str, str] = os.environ, *, tools: Path = TOOLS) ->
         if not _whole(Path(named)):
             raise Missing(f"KUBEBUILDER_ASSETS={named} lacks one of {', '.join(NEEDED)}")
         return Assets(Path(named), "KUBEBUILDER_ASSETS")
-    cache = _cache(environment)
-    built = sorted(path for path in cache.glob(f"kube-{_key(tools)}-*") if _whole(path))
-    if built:
-        return Assets(built[-1], "cache")
+    there = built(environment, tools=tools)
+    if there is not None:
+        return Assets(there, "cache")
     url = environment.get("ENVTEST_URL")
     if url:
-        return Assets(_download(url, cache, digest=environment.get("ENVTEST_SHA512", "")), "envtest archive")
+        return Assets(
+            _download(url, _cache(environment), digest=environment.get("ENVTEST_SHA512", "")), "envtest archive"
+        )
     if not shutil.which("go", path=environment.get("PATH")):
         raise Missing(HOW)
     return Assets(_build(tools, environment), "Go modules")
+
+
+def built(environment: Mapping[str, str], *, tools: Path = TOOLS) -> Path | None:
+    """Return what the build script has left in the cache; of two compilers' the newer."""
+    cache = _cache(environment)
+    return max((path for path in cache.glob(f"kube-{_key(tools)}-*") if _whole(path)), default=None)
 
 
 def _key(tools: Path) -> str:

@@ -12,7 +12,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def test_actionlint_finds_nothing() -> None:
-    program = built("actionlint", package="github.com/rhysd/actionlint/cmd/actionlint")
+    program = built("actionlint")
     # Its optional helpers would only be used where somebody has installed them.
     command = [str(program), "-no-color", "-shellcheck=", "-pyflakes=", *map(str, WORKFLOWS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

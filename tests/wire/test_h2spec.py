@@ -11,7 +11,7 @@ from tests.wire.picker import running_picker
 
 @pytest.fixture(scope="module")
 def h2spec() -> Path:
-    return built("h2spec", package="github.com/summerwind/h2spec/cmd/h2spec")
+    return built("h2spec")
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])

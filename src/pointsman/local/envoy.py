@@ -34,13 +34,23 @@ def find(environment: Mapping[str, str], *, say: Callable[[str], None]) -> Path:
     on_path = shutil.which("envoy", path=environment.get("PATH"))
     if on_path:
         return Path(on_path)
-    return _from_cache(cache_folder(environment) / f"envoy-{VERSION}", say=say)
+    return _from_cache(_folder(environment), say=say)
+
+
+def is_there(environment: Mapping[str, str]) -> bool:
+    """Whether `find` would install nothing."""
+    named = environment.get("POINTSMAN_ENVOY") or shutil.which("envoy", path=environment.get("PATH"))
+    return bool(named) or (_folder(environment) / _MARKER).exists()
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Return the folder for what is downloaded once per machine."""
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".cache")
     return Path(base) / "pointsman"
+
+
+def _folder(environment: Mapping[str, str]) -> Path:
+    return cache_folder(environment) / f"envoy-{VERSION}"
 
 
 def _from_cache(folder: Path, *, say: Callable[[str], None]) -> Path:

@@ -5,18 +5,13 @@ import sys
 import time
 from pathlib import Path
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from pointsman.core import loop
 from pointsman.core.logs import configure_logs, get_logger
 from pointsman.epp.settings import Settings
 
-epp = App(
-    name="epp",
-    help="Run the endpoint picker that Envoy's ext_proc filter asks, or check its configuration.",
-    # As in the Go picker the last one counts: `epp.args` of a SimulatorDeployment follow the built-in flags.
-    default_parameter=Parameter(allow_repeating=True),
-)
+epp = App(name="epp", help="Run the endpoint picker that Envoy's ext_proc filter asks, or check its configuration.")
 
 
 @epp.default

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 
 from pointsman.cli import main
-from pointsman.core.errors import UserError
-from pointsman.epp.settings import Settings
 
 GOOD = """
 apiVersion: llm-d.ai/v1alpha1
@@ -24,20 +22,6 @@ def run(*argv: str) -> int:
     with pytest.raises(SystemExit) as caught:
         main(argv)
     return int(caught.value.code or 0)
-
-
-def test_of_a_repeated_flag_the_last_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Settings] = []
-
-    def take(settings: Settings, **_: object) -> None:
-        started.append(settings)
-        raise UserError("enough")
-
-    monkeypatch.setattr("pointsman.epp.server.PickerServer", take)
-    line = ("--v", "1", "--v=4", "--tracing=false", "--tracing", "--config-file", "a", "--config-file", "b")
-    assert run("epp", *line) == 2
-    (settings,) = started
-    assert (settings.verbosity, settings.tracing, settings.config_file) == (4, True, Path("b"))
 
 
 def test_a_good_file_is_printed_as_it_will_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.live import written
 from tests.cluster.packages import ROOT
-from tests.cluster.widgets import eventually
+from tests.waiting import eventually
 
 from pointsman import cli
 from pointsman.api.inference import ALPHA_POOL, OBJECTIVES, POOL, POOL_IMPORT, REWRITES

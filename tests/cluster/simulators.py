@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -14,8 +13,8 @@ import pytest
 from tests.cluster.assets import Missing
 from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.packages import ROOT
-from tests.cluster.widgets import eventually
 from tests.istio import assets as istio
+from tests.waiting import eventually, wait_until
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Kind, Object, connect
@@ -97,16 +96,12 @@ def _served(plane: ControlPlane, definitions: Mapping[str, str]) -> Iterator[Non
 
 def until_served(plane: ControlPlane, name: str) -> None:
     """Wait until objects can be listed: a definition is established a moment before the server serves its kind."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            plane.kubectl("get", name, "--all-namespaces", "--ignore-not-found")
-        except AssertionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+
+    def listed() -> bool:
+        plane.kubectl("get", name, "--all-namespaces", "--ignore-not-found")
+        return True
+
+    wait_until(listed)
 
 
 @asynccontextmanager
@@ -266,3 +261,7 @@ class Site:
             assert await self.list(SIMULATOR_DEPLOYMENT) == []
 
         await eventually(asked)
+
+
+async def without(site: Site, kinds: set[str]) -> None:
+    assert not {name.partition("/")[0] for name in await site.made()} & kinds

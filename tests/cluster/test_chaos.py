@@ -10,7 +10,8 @@ import random
 
 import pytest
 from tests.cluster.proxy import Call, Cut, Road
-from tests.cluster.widgets import CONFIGMAP, eventually, running
+from tests.cluster.widgets import CONFIGMAP, running
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Controller, Key, Ownership, Result, Runtime, Source, View
 from pointsman.kube.errors import ApiError

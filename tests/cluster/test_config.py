@@ -1,13 +1,13 @@
 """`kubectl apply -k config/default` on a real API server: what it makes, and what the operator may then do."""
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 
 import pytest
 from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.packages import ACCOUNT, DEFAULT, SYSTEM, by_name, documents
 from tests.cluster.simulators import until_served
+from tests.waiting import wait_until
 
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
 from pointsman.render.manifests.facts import Facts
@@ -21,10 +21,7 @@ OPERATOR = ("deployment/pointsman-operator", "-n", SYSTEM)
 def installed(bare: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane on which nothing was but our manifests."""
     bare.kubectl("apply", "--server-side", "-k", str(DEFAULT))
-    deadline = time.monotonic() + 30
-    while not allowed(bare, [("list", "pods")]):  # the API server hears of a binding a moment after it was made
-        assert time.monotonic() < deadline, "the operator's rights are not in force"
-        time.sleep(0.1)
+    wait_until(lambda: allowed(bare, [("list", "pods")]))  # the API server hears of a binding a moment later
     until_served(bare, str(SIMULATOR_DEPLOYMENT))  # a kind whose cache is still filling takes minutes to be deleted
     yield bare
     bare.kubectl("delete", "-k", str(DEFAULT), f"--timeout={DEFINITION_PATIENCE}s")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.widgets import eventually
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Key, Kind, Object
 

@@ -17,9 +17,9 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.definitions import ALL, ALPHA, ONE, V1, Console, definition, deployment, pool, version, write
 from tests.cluster.operators import account_config, operating
 from tests.cluster.packages import ROOT, overlay
-from tests.cluster.test_epp_discovery import make_pod, picker, targets, until
-from tests.cluster.widgets import eventually
+from tests.cluster.test_epp_discovery import make_pod, picker, targets
 from tests.releases import release
+from tests.waiting import eventually, until
 from tests.wire.test_grpcio import headers
 
 from pointsman.api.inference import POOL
@@ -505,8 +505,8 @@ async def test_picker_serves_through_the_loss_of_a_definition(
             assert (await crds("install", *ONE)).code == 0
             again = pool("p", selector={"matchLabels": {"app": "vllm"}}, targetPorts=[{"number": 9000}])
             await asyncio.to_thread(console.apply, again)
-            await until(lambda: targets(patient) == ["127.0.9.1:9000", "127.0.9.2:9000"], seconds=60)
-            await until(lambda: hasty.parts.health.serving, seconds=60)
+            await until(lambda: targets(patient) == ["127.0.9.1:9000", "127.0.9.2:9000"], within=60)
+            await until(lambda: hasty.parts.health.serving, within=60)
         for name in ("a", "b"):
             await client.delete(PODS, Key("default", name))
 

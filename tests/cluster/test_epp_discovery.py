@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,8 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 from tests.bystander import watched
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.widgets import eventually, undefine
+from tests.cluster.widgets import undefine
+from tests.waiting import eventually, until
 from tests.wire.test_grpcio import headers
 
 from pointsman.epp.server import PickerServer
@@ -66,12 +67,6 @@ async def picker(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, **setting
         await asyncio.sleep(0)
         yield made
         made.stop()
-
-
-async def until(condition: Callable[[], bool], *, seconds: float = 40) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - a test may poll
-            await asyncio.sleep(0.05)
 
 
 def targets(made: PickerServer) -> list[str]:
@@ -142,7 +137,7 @@ async def test_objectives_and_rewrites_outlive_their_definitions_for_a_while(
             await create_rules(client, namespace, priority=7)
             await until(lambda: all(known(one) == (7, "served") for one in both))
             await client.delete(OBJECTIVE, Key(namespace, "high"))  # which is no loss of a definition
-            await until(lambda: all(known(one) == (0, "served") for one in both), seconds=20)
+            await until(lambda: all(known(one) == (0, "served") for one in both), within=20)
             await client.create(OBJECTIVE, custom(OBJECTIVE, namespace, "high", RULED | {"priority": 8}))
             await until(lambda: all(known(one) == (8, "served") for one in both))
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{patient.listener.port}")
@@ -154,7 +149,7 @@ async def test_objectives_and_rewrites_outlive_their_definitions_for_a_while(
                 assert hasty.parts.health.serving, "endpoints have nothing to do with it"
                 async with serving(client, OBJECTIVE), serving(client, REWRITE):
                     await create_rules(client, namespace, priority=9)
-                    await until(lambda: all(known(one) == (9, "served") for one in both), seconds=60)
+                    await until(lambda: all(known(one) == (9, "served") for one in both), within=60)
 
 
 RULED: dict[str, Any] = {"poolRef": {"name": "p"}}

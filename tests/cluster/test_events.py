@@ -4,7 +4,8 @@ import asyncio
 import json
 from typing import Any
 
-from tests.cluster.widgets import CONFIGMAP, eventually
+from tests.cluster.widgets import CONFIGMAP
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Key
 from pointsman.kube.events import EventRecorder, Ledger

@@ -17,13 +17,13 @@ from tests.cluster.widgets import (
     CONFIGMAP,
     WIDGET,
     define,
-    eventually,
     expect,
     operator,
     running,
     undefine,
     widget,
 )
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Key, Kind, Runtime, connect
 from pointsman.kube.conditions import is_current

@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.proxy import Call, Road, road_to
-from tests.cluster.widgets import CONFIGMAP, eventually, running
+from tests.cluster.widgets import CONFIGMAP, running
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Controller, Key, LeaseTerms, Ownership, Result, Runtime, Source, View, connect
 from pointsman.kube.errors import NotLeader

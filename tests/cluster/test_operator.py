@@ -11,7 +11,6 @@ from tests.cluster.proxy import Road
 from tests.cluster.widgets import (
     CONFIGMAP,
     WIDGET,
-    eventually,
     expect,
     operator,
     quiet,
@@ -19,6 +18,7 @@ from tests.cluster.widgets import (
     source,
     widget,
 )
+from tests.waiting import eventually
 
 from pointsman.kube import (
     Client,

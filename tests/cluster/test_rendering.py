@@ -9,8 +9,8 @@ import pytest
 from tests.cluster.conftest import NAMESPACE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.simulators import POD, defined, refusal
-from tests.cluster.widgets import eventually
 from tests.unit.render.stacks import CASES, Case
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Key
 from pointsman.operator.kinds import MADE

@@ -19,8 +19,8 @@ from tests.cluster.packages import ROOT
 from tests.cluster.proxy import Road
 from tests.cluster.rights import Right, given, names_used, used
 from tests.cluster.simulators import EVERYTHING, ON, Site, defined, operator
-from tests.cluster.test_epp_discovery import BINDING, POOL, custom, serving, token, until
-from tests.cluster.widgets import eventually
+from tests.cluster.test_epp_discovery import BINDING, POOL, custom, serving, token
+from tests.waiting import eventually, until
 
 from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment
 from pointsman.cli import app

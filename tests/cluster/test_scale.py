@@ -6,7 +6,8 @@ import sys
 import uuid
 
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.widgets import CONFIGMAP, eventually, running
+from tests.cluster.widgets import CONFIGMAP, running
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Controller, Key, Ownership, Result, Runtime, Source, View
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.guesses import fields
-from tests.cluster.widgets import eventually
 from tests.unit.api.test_read import document
+from tests.waiting import eventually
 
 from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment, parse
 from pointsman.api.crd import simulator_definition

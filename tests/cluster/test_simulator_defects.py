@@ -21,7 +21,7 @@ from tests.cluster.live import written
 from tests.cluster.operators import operating
 from tests.cluster.packages import DEFAULT, documents
 from tests.cluster.simulators import EVERYTHING, ON, POD, Site, defined
-from tests.cluster.widgets import eventually
+from tests.waiting import eventually
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Kind, Object

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.simulators import EVERYTHING, ON, Site, defined, operator, published
-from tests.cluster.widgets import eventually
+from tests.waiting import eventually
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Object

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.conftest import NAMESPACE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.simulators import EVERYTHING, ON, QUOTA, REPLICA_SET, Site, defined, operator
-from tests.cluster.widgets import eventually
+from tests.waiting import eventually
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Kind, connect

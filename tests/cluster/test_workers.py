@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.cluster.widgets import CONFIGMAP, eventually, running
+from tests.cluster.widgets import CONFIGMAP, running
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Controller, Key, Ownership, Result, Runtime, Source, View
 

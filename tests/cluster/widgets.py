@@ -7,12 +7,13 @@ import asyncio
 import json
 import re
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.cluster.controlplane import DEFINITION_PATIENCE
+from tests.waiting import eventually
 
 from pointsman.kube import Client, Key, Kind, Object, Runtime
 from pointsman.kube.errors import NotFound, Stale
@@ -136,19 +137,6 @@ async def texts(client: Client, namespace: str) -> dict[str, str]:
     selector = {"labelSelector": "app.kubernetes.io/managed-by=widget-operator"}
     answer = await client.request("GET", CONFIGMAP.path(namespace), parameters=selector)
     return {item["metadata"]["name"]: item["data"]["text"] for item in json.loads(answer)["items"]}
-
-
-async def eventually(attempt: Callable[[], Awaitable[T]], *, within: float = 30.0, every: float = 0.05) -> T:
-    """Return what the attempt returns once it raises nothing; its last error after `within` seconds."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    while True:
-        try:
-            return await attempt()
-        except Exception:
-            if loop.time() > deadline:
-                raise
-        await asyncio.sleep(every)
 
 
 async def quiet(count: Callable[[], object], *, lasting: float = 1.5, within: float = 60.0) -> None:

@@ -2,8 +2,7 @@
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,19 +56,3 @@ class Cluster:
         """Return a document."""
         document: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
         return document
-
-
-def until(attempt: Callable[[], T], *, within: float = 60.0) -> T:
-    """Return the first true value of the attempt; its last error after `within` seconds."""
-    deadline = time.monotonic() + within
-    while True:
-        try:
-            value = attempt()
-            problem = AssertionError(f"still {value!r}")
-            if value:
-                return value
-        except AssertionError as error:
-            problem = error
-        if time.monotonic() > deadline:
-            raise problem
-        time.sleep(0.2)

@@ -5,7 +5,8 @@ import re
 from typing import Any
 
 import pytest
-from tests.e2e.cluster import Cluster, until
+from tests.e2e.cluster import Cluster
+from tests.waiting import wait_until
 from tools.node.ours import IMAGE, NAMES, ROOT
 
 
@@ -25,7 +26,7 @@ def run(cluster: Cluster, namespace: str, container: dict[str, Any]) -> str:
     spec = {"containers": [container], "restartPolicy": "Never"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "it", "namespace": namespace}, "spec": spec}
     cluster.apply(pod)
-    until(lambda: cluster.get("pod", "it", "-n", namespace)["status"]["phase"] in {"Succeeded", "Failed"})
+    wait_until(lambda: cluster.get("pod", "it", "-n", namespace)["status"]["phase"] in {"Succeeded", "Failed"})
     return cluster.kubectl("logs", "it", "-n", namespace)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from tests.cluster.widgets import DEFINITION, source, widget
-from tests.e2e.cluster import Cluster, until
+from tests.e2e.cluster import Cluster
+from tests.waiting import wait_until
 
 RBAC = "rbac.authorization.k8s.io"
 LABELS = {"app": "widget-operator"}
@@ -92,17 +93,17 @@ def test_the_operator_runs_as_a_pod(cluster: Cluster, operated: str) -> None:
     assert 'controller_runtime_reconcile_total{controller="widget",result="success"}' in metrics
     cluster.kubectl("delete", "pod", pod, *inside, "--timeout=20s")  # it ends when told, before its 30 s are over
     cluster.apply(widget(operated, "w", copies=1, text="two"))
-    until(lambda: copies(cluster, operated) == {"w-0": "two"})
+    wait_until(lambda: copies(cluster, operated) == {"w-0": "two"})
     assert pods(cluster, operated) != [pod]
     cluster.kubectl("delete", "widget", "w", *inside, "--timeout=60s")
-    until(lambda: copies(cluster, operated) == {})
+    wait_until(lambda: copies(cluster, operated) == {})
 
 
 def test_a_conflict_is_told_by_an_event(cluster: Cluster, operated: str) -> None:
     inside = ("-n", operated)
     cluster.kubectl("create", "configmap", "x-0", "--from-literal=text=mine", *inside)
     cluster.apply(widget(operated, "x"))
-    until(lambda: "belongs to" in cluster.kubectl("get", "events", *inside, "-o", "jsonpath={.items[*].message}"))
+    wait_until(lambda: "belongs to" in cluster.kubectl("get", "events", *inside, "-o", "jsonpath={.items[*].message}"))
     found = cluster.get("configmap", "x-0", *inside)
     assert found["data"] == {"text": "mine"}
     cluster.kubectl("delete", "widget", "x", *inside, "--timeout=60s")

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.cluster import Cluster, until
+from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import traffic
+from tests.waiting import wait_until
 
 NS = ("-n", "llm-d-sim")
 SYSTEM = ("-n", "pointsman-system")
@@ -129,7 +130,7 @@ def token(cluster: Cluster, installed: str) -> Iterator[str]:
     binding = ("clusterrolebinding", "requirement-reader")
     subject = f"--serviceaccount={SYSTEM[1]}:requirement-reader"
     cluster.kubectl("create", *binding, "--clusterrole=pointsman-metrics-reader", subject)
-    until(lambda: "yes" in cluster.kubectl("auth", "can-i", "get", "/debug/decisions", f"--as={READER}"))
+    wait_until(lambda: "yes" in cluster.kubectl("auth", "can-i", "get", "/debug/decisions", f"--as={READER}"))
     yield cluster.kubectl("create", "token", "requirement-reader", *SYSTEM).strip()
     cluster.kubectl("delete", *binding)
     cluster.kubectl("delete", *account, "--ignore-not-found")
@@ -168,13 +169,13 @@ def test_no_request_fails_while_simulators_come_and_go(cluster: Cluster, install
         """Patch the decode stage, wait until it is so and no other Pod is left, and return its Pods."""
         patch = {"spec": {"decode": {"replicas": replicas, "args": args}}}
         cluster.kubectl("patch", FULL, *NS, "--type=merge", "-p", json.dumps(patch))
-        until(lambda: _is_asked(cluster.get(deployment, *NS)["spec"], replicas, args))
+        wait_until(lambda: _is_asked(cluster.get(deployment, *NS)["spec"], replicas, args))
         return settled(replicas)
 
     def settled(replicas: int) -> set[str]:
         cluster.kubectl("rollout", "status", deployment, *NS, "--timeout=120s")
-        until(lambda: len(names(cluster, decoding)) == replicas, within=90)
-        return set(until(lambda: pods if len(pods := ready_pods(cluster, decoding)) == replicas else []))
+        wait_until(lambda: len(names(cluster, decoding)) == replicas, within=90)
+        return set(wait_until(lambda: pods if len(pods := ready_pods(cluster, decoding)) == replicas else []))
 
     first = change(2, args=slow)
     hosts = {"gateway": "infra-sim-inference-gateway.llm-d-sim:8080", "picker": "gaie-sim-epp.llm-d-sim:9090"}
@@ -197,7 +198,7 @@ def test_no_request_fails_while_gateway_and_picker_are_rolled(cluster: Cluster, 
         before = names(cluster, labels)
         cluster.kubectl("rollout", "restart", deployment, *NS)
         cluster.kubectl("rollout", "status", deployment, *NS, "--timeout=120s")
-        until(lambda: not before & names(cluster, labels), within=90)
+        wait_until(lambda: not before & names(cluster, labels), within=90)
 
     with traffic(cluster, namespace, gateway="infra-sim-inference-gateway.llm-d-sim:8080") as seen:
         roll("deployment/infra-sim-inference-gateway", "llm-d.ai/gateway-type=standard")
@@ -219,7 +220,7 @@ def test_another_operator_takes_over_and_touches_nothing(
     def scale(replicas: int) -> None:
         change = json.dumps({"spec": {"prefill": {"replicas": replicas}}})
         cluster.kubectl("patch", FULL, *NS, "--type=merge", "-p", change)
-        until(lambda: len(ready_pods(cluster, "llm-d.ai/role=prefill")) == replicas, within=90)
+        wait_until(lambda: len(ready_pods(cluster, "llm-d.ai/role=prefill")) == replicas, within=90)
 
     def leader() -> str:
         return cluster.kubectl(
@@ -246,18 +247,18 @@ def test_an_image_that_cannot_be_had_is_told_and_the_old_pods_go_on(cluster: Clu
     image = cluster.kubectl("get", FULL, *NS, "-o", "jsonpath={.spec.decode.image}")
     before = ready_pods(cluster, "llm-d.ai/role=decode")
     patch("localhost/nowhere:1")
-    told = until(lambda: text if "localhost/nowhere:1" in (text := condition("Progressing")) else "", within=120)
+    told = wait_until(lambda: text if "localhost/nowhere:1" in (text := condition("Progressing")) else "", within=120)
     assert json.loads(told)["reason"] in {"ErrImagePull", "ImagePullBackOff"}
     assert json.loads(condition("Ready"))["status"] == "True"
     assert set(before) <= set(ready_pods(cluster, "llm-d.ai/role=decode"))
     patch(image)
-    until(lambda: json.loads(condition("Progressing"))["status"] == "False", within=120)
+    wait_until(lambda: json.loads(condition("Progressing"))["status"] == "False", within=120)
     assert set(before) == set(ready_pods(cluster, "llm-d.ai/role=decode"))
 
 
 def test_deletion_leaves_nothing(cluster: Cluster, installed: str) -> None:
     cluster.kubectl("delete", FULL, *NS, "--timeout=120s")
-    until(lambda: left(cluster) == [], within=120)
+    wait_until(lambda: left(cluster) == [], within=120)
 
 
 def test_the_minimal_stack(cluster: Cluster, minimal: str) -> None:
@@ -268,14 +269,14 @@ def test_the_minimal_stack(cluster: Cluster, minimal: str) -> None:
         kubectl patch simulatordeployment llm-sim-minimal -n llm-d-sim \\
           -p '{"spec":{"replicas":4}}' --type=merge
     """)
-    until(lambda: "llm-sim-minimal   4          4" in cluster.bash("kubectl get simulatordeployment -n llm-d-sim"))
+    wait_until(lambda: "llm-sim-minimal   4          4" in cluster.bash("kubectl get simulatordeployment -n llm-d-sim"))
     watched = cluster.bash("timeout 3 kubectl get simulatordeployment -n llm-d-sim -w || [ $? = 124 ]")
     assert "llm-sim-minimal" in watched
     cluster.bash("""
         export KUBE_EDITOR='sed -i s/replicas:.4/replicas:\\ 3/'
         kubectl edit simulatordeployment llm-sim-minimal -n llm-d-sim
     """)
-    until(lambda: "llm-sim-minimal   3          3" in cluster.bash("kubectl get simulatordeployment -n llm-d-sim"))
+    wait_until(lambda: "llm-sim-minimal   3          3" in cluster.bash("kubectl get simulatordeployment -n llm-d-sim"))
     assert "kind: SimulatorDeployment" in cluster.bash(
         "kubectl get simulatordeployment llm-sim-minimal -n llm-d-sim -o yaml"
     )
@@ -296,19 +297,21 @@ def test_load_balancing_follows_a_patch(cluster: Cluster, minimal: str) -> None:
     """)
     reason = 'jsonpath={.status.conditions[?(@.type=="LoadBalancing")].reason}'
     stack = (minimal, *NS)
-    until(lambda: cluster.kubectl("get", *stack, "-o", reason) == "IstioMissing")
+    wait_until(lambda: cluster.kubectl("get", *stack, "-o", reason) == "IstioMissing")
     cluster.apply(RULES)  # Istio comes, as far as a rule is concerned
     try:
-        until(lambda: "gaie-inference-scheduling-proxy-lb" in cluster.bash("kubectl get destinationrule -n llm-d-sim"))
+        wait_until(
+            lambda: "gaie-inference-scheduling-proxy-lb" in cluster.bash("kubectl get destinationrule -n llm-d-sim")
+        )
         (rule,) = cluster.get("destinationrule", *NS)["items"]
         assert rule["spec"]["host"] == "gaie-inference-scheduling-proxy.llm-d-sim.svc.cluster.local"
         assert rule["spec"]["trafficPolicy"]["loadBalancer"] == {"simple": "LEAST_REQUEST"}
         cluster.kubectl("patch", *stack, "--type=merge", "-p", '{"spec":{"loadBalancing":{"algorithm":"ROUND_ROBIN"}}}')
-        until(
+        wait_until(
             lambda: "ROUND_ROBIN" in cluster.kubectl("get", "destinationrule", *NS, "-o", "jsonpath={.items[*].spec}")
         )
     finally:
         cluster.kubectl("delete", "crd/destinationrules.networking.istio.io", "--timeout=60s")
-    until(lambda: cluster.kubectl("get", *stack, "-o", reason) == "IstioMissing")
+    wait_until(lambda: cluster.kubectl("get", *stack, "-o", reason) == "IstioMissing")
     cluster.kubectl("delete", *stack, "--timeout=120s")
-    until(lambda: left(cluster) == [], within=120)
+    wait_until(lambda: left(cluster) == [], within=120)

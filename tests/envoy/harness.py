@@ -4,19 +4,18 @@ Unlike `pointsman up` nothing here is restarted by itself; a test that kills a p
 judge of every test is `x-inference-pod`, the name of the simulator that answered, held against the picker's pick.
 """
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.ports import fresh_port
+from tests.waiting import until
 
 from pointsman.core.documents import to_yaml
 from pointsman.core.files import replace
@@ -38,15 +37,6 @@ PATIENCE = 20.0
 
 def here(port: int) -> Address:
     return Address("127.0.0.1", port)
-
-
-async def until(condition: Callable[[], Any], *, timeout: float = PATIENCE) -> Any:
-    """Wait for an async condition; the failure names what it saw last."""
-    deadline = time.monotonic() + timeout
-    while not (seen := await condition()):
-        assert time.monotonic() < deadline, f"still {seen!r} after {timeout} s"
-        await asyncio.sleep(0.02)
-    return seen
 
 
 @dataclass

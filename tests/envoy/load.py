@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import httpx
-from tests.envoy.harness import MODEL, until
+from tests.envoy.harness import MODEL
+from tests.waiting import until
 
 TIMEOUT = 30.0
 

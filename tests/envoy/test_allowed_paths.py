@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 from tests.envoy.conftest import StartLab
-from tests.envoy.harness import MODEL, Lab, until
+from tests.envoy.harness import MODEL, Lab
 from tests.envoy.raw import exchange, status
+from tests.waiting import until
 
 from pointsman.core.documents import to_yaml
 from pointsman.core.files import replace

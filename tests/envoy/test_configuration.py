@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.envoy.conftest import StartLab
-from tests.envoy.harness import until
 from tests.envoy.load import load
+from tests.waiting import until
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 PLUGIN = """

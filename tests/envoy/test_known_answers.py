@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 from tests.envoy.conftest import StartLab
-from tests.envoy.harness import Lab, until
+from tests.envoy.harness import Lab
+from tests.waiting import until
 
 from pointsman.core.documents import to_yaml
 from pointsman.core.files import replace

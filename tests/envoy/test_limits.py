@@ -7,9 +7,10 @@ import time
 import httpx
 from tests.bystander import completions, watched
 from tests.envoy.conftest import STRICT
-from tests.envoy.harness import MODEL, Lab, until
+from tests.envoy.harness import MODEL, Lab
 from tests.envoy.load import completion
 from tests.envoy.raw import Line, exchange, status
+from tests.waiting import until
 
 from pointsman.local.http import get
 
@@ -70,7 +71,7 @@ async def test_idle_connections_up_to_the_limit(strict_lab: Lab) -> None:
             assert await _takes_nobody(strict_lab)
             admin = await get(strict_lab.admin, "/ready")
             assert admin is not None and admin.status == 200
-        await until(strict_lab.answers, timeout=STRICT.connection_idle_timeout + SLACK)
+        await until(strict_lab.answers, within=STRICT.connection_idle_timeout + SLACK)
     assert {await line.rest() for line in idle} == {b""}
 
 

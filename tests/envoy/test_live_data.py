@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from tests.envoy.conftest import StartLab
-from tests.envoy.harness import MODEL, Lab, until
+from tests.envoy.harness import MODEL, Lab
 from tests.envoy.load import completion, load
+from tests.waiting import until
 
 SLOW = ("--time-to-first-token", "200ms", "--max-num-seqs", "1")
 

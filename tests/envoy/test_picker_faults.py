@@ -14,9 +14,13 @@ import pytest
 from tests.envoy.conftest import StartLab
 from tests.envoy.harness import Lab
 from tests.envoy.load import Tally, completion, load
+from tests.waiting import until
 
 from pointsman.core.files import replace
 from pointsman.core.tls import self_signed
+from pointsman.local.http import get
+from pointsman.local.publisher import hosts
+from pointsman.render.envoy.clusters import PICKERS
 from pointsman.render.envoy.gateway import FailureMode
 
 SLOW = ("--time-to-first-token", "30ms", "--inter-token-latency", "10ms", "--max-num-seqs", "64")
@@ -37,11 +41,22 @@ def judge(tally: Tally, *, mode: FailureMode, recovered_at: float) -> None:
 async def recovered(lab: Lab) -> float:
     """Wait until the picker decides again, and say when."""
     before = sum((await lab.picks()).values())
-    deadline = time.monotonic() + 10
-    while sum((await lab.picks()).values()) < before + 20:
-        assert time.monotonic() < deadline, "the picker is not asked any more"
-        await asyncio.sleep(0.05)
+
+    async def asked() -> bool:
+        return sum((await lab.picks()).values()) >= before + 20
+
+    await until(asked)
     return time.monotonic()
+
+
+async def envoy_knows(lab: Lab, *, healthy: int) -> None:
+    """Wait until Envoy's health check has found so many pickers healthy."""
+
+    async def found() -> bool:
+        answer = await get(lab.admin, "/clusters")
+        return answer is not None and len(hosts(answer.body.decode(), cluster=PICKERS, healthy=True)) == healthy
+
+    await until(found)
 
 
 @pytest.mark.parametrize("mode", ["FailClose", "FailOpen"])
@@ -52,7 +67,7 @@ async def test_picker_killed_and_restarted(start_lab: StartLab, mode: FailureMod
         await tally.grows(60)
         lab.pickers[0].kill()
         await tally.grows(60)
-        await asyncio.sleep(1.5)  # health checks have seen it
+        await envoy_knows(lab, healthy=0)
         await lab.pickers[0].start()
         back = await recovered(lab)
         await tally.grows(60)
@@ -115,7 +130,7 @@ async def test_picker_restarts_behind_another_without_a_failed_request(start_lab
             picker.send(signal.SIGTERM)
             assert await picker.ended() == 0
             await picker.start()
-            await asyncio.sleep(1.5)  # Envoy's health check finds it
+            await envoy_knows(lab, healthy=2)
     assert set(tally.answers) == {200}
     assert [sum(row["picks"] for row in await lab.rows(picker=n)) > 0 for n in (0, 1)] == [True, True]
 
@@ -136,10 +151,11 @@ async def test_certificate_rotated_under_load(start_lab: StartLab, tmp_path: Pat
     async with load(lab.url, clients=12) as tally:
         await tally.grows(60)
         write_certificate(folder)
-        deadline = time.monotonic() + 10
-        while await _served_certificate(lab) == before:
-            assert time.monotonic() < deadline, "the old certificate is still served"
-            await asyncio.sleep(0.1)
+
+        async def renewed() -> bool:
+            return await _served_certificate(lab) not in {before, None}
+
+        await until(renewed)
         await tally.grows(60)
     assert set(tally.answers) == {200}
 

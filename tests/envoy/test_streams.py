@@ -5,8 +5,9 @@ import uuid
 from collections import Counter
 
 import httpx
-from tests.envoy.harness import Lab, until
+from tests.envoy.harness import Lab
 from tests.envoy.load import completion
+from tests.waiting import until
 
 from pointsman.local.http import get
 from pointsman.local.observe import gauge
@@ -53,20 +54,25 @@ async def test_client_that_leaves_frees_its_reservation(lab: Lab) -> None:
     async def freed() -> bool:
         return (await lab.inflight())[pod] == 0 and await running(lab, pod) == 0
 
-    await until(freed, timeout=5)
+    await until(freed, within=5)
 
 
 async def test_client_that_leaves_during_its_upload_frees_everything(lab: Lab) -> None:
     _, writer = await asyncio.open_connection(lab.gateway.host, lab.gateway.port)
     writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n" + b"x" * 1000)
     await writer.drain()
-    await asyncio.sleep(0.2)
+
+    async def uploading() -> bool:
+        answer = await get(lab.admin, "/stats?filter=^http.gateway.downstream_rq_active$")
+        return answer is not None and answer.body.strip().endswith(b": 1")
+
+    await until(uploading)
     writer.close()
 
     async def freed() -> bool:
-        return not any((await lab.inflight()).values())
+        return not await uploading() and not any((await lab.inflight()).values())
 
-    await until(freed, timeout=5)
+    await until(freed)
     assert await lab.answers()
 
 

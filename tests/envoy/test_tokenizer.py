@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from tests.envoy.conftest import StartLab
-from tests.envoy.harness import MODEL, Lab, Part, here, until
+from tests.envoy.harness import MODEL, Lab, Part, here
 from tests.envoy.load import load
 from tests.ports import fresh_port
+from tests.waiting import until
 
 from pointsman.local.http import get
 

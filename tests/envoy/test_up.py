@@ -3,20 +3,12 @@
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 from tests.envoy.commands import UP, Run, alive, pids, status
 from tests.envoy.load import completion
-
-
-def until(condition: Callable[[], bool], *, timeout: float = 20) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from tests.waiting import wait_until
 
 
 def served_by(url: str, *, count: int) -> set[str]:
@@ -60,7 +52,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(run: Run) -> None:
     everyone = pids(document)
     assert all(alive(pid) for pid in everyone)
     os.kill(document["pid"], signal.SIGKILL)
-    until(lambda: not any(alive(pid) for pid in everyone))
+    wait_until(lambda: not any(alive(pid) for pid in everyone))
     assert run("status", "--json").returncode == 1
     assert run(*UP).returncode == 0  # and what it left behind is in nobody's way
 
@@ -75,13 +67,13 @@ def test_simulator_that_dies_leaves_the_picker_and_comes_back(run: Run) -> None:
         rows = httpx.get(f"{before['picker']['metrics']}/debug/endpoints").json()["endpoints"]
         return [row["name"] for row in rows] == ["simulator-1"]
 
-    until(without_it)
+    wait_until(without_it)
 
     def back() -> bool:
         endpoint = status(run)["endpoints"][0]
         return bool(endpoint["state"] == "ready" and endpoint["picks"] is not None)
 
-    until(back)
+    wait_until(back)
     after = status(run)["endpoints"][0]
     assert (after["address"], after["pid"] != victim["pid"]) == (victim["address"], True)
     assert served_by(before["gateway"], count=12) == {"simulator-0", "simulator-1"}

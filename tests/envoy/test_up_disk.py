@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.envoy.commands import UP, Run, alive, pids, status
-from tests.envoy.harness import until
 from tests.envoy.load import load
+from tests.waiting import until
 
 from pointsman.local import control
 from pointsman.local.http import get

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import shutil
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import msgspec
 import pytest
 import yaml
 from tests.envoy.commands import Run, alive, pids
+from tests.waiting import wait_until
 
 from pointsman.local.observe import observe
 from pointsman.local.state import Folder
@@ -70,13 +70,6 @@ def up(run: Run, tmp_path: Path) -> StartFile:
     return start
 
 
-def until(condition: Callable[[], bool], *, timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def ask(http: httpx.Client, prompt: str) -> httpx.Response:
     return http.post("/v1/completions", json={"model": "random", "prompt": prompt, "max_tokens": 4})
 
@@ -128,7 +121,7 @@ class Streaming:
         body = {"model": "random", "prompt": "slowly", "max_tokens": tokens, "ignore_eos": True, "stream": True}
         self._thread = threading.Thread(target=self._read, args=(f"{url}/v1/completions", body))
         self._thread.start()
-        until(lambda: bool(self._lines))
+        wait_until(lambda: bool(self._lines))
 
     def events(self) -> int:
         """Return how many came, once it has ended."""
@@ -154,18 +147,18 @@ def test_full_sample_is_edited_while_it_serves_and_leaves_nothing(run: Run, up: 
 
     with Load(first["gateway"]).running() as load:
         file.edit(lambda spec: spec["decode"].update(replicas=4))
-        until(lambda: file.ready(of=DECODE, count=4))
+        wait_until(lambda: file.ready(of=DECODE, count=4))
         before = set(file.names(of=DECODE))
         assert before > {row["name"] for row in first["endpoints"] if row["name"].startswith(DECODE)}
 
         file.edit(lambda spec: spec["decode"].update(replicas=1, args=["--inter-token-latency", "50ms"]))
-        until(lambda: file.ready(of=DECODE, count=1) and not before & set(file.names()))
+        wait_until(lambda: file.ready(of=DECODE, count=1) and not before & set(file.names()))
 
         streaming = Streaming(first["gateway"], tokens=200)
         file.edit(lambda spec: spec["inferenceGateway"]["istio"].update(enabled=False))
         file.edit(lambda spec: (spec.pop("prefill"), spec["loadBalancing"].update(algorithm="RANDOM")))
-        until(lambda: not file.names(of=PREFILL) and f"{GATEWAY}-istio:8080" not in file.status()["services"])
-        until(lambda: all(not name.startswith(f"{GATEWAY}-istio") for name in file.status()["pids"]))
+        wait_until(lambda: not file.names(of=PREFILL) and f"{GATEWAY}-istio:8080" not in file.status()["services"])
+        wait_until(lambda: all(not name.startswith(f"{GATEWAY}-istio") for name in file.status()["pids"]))
         assert streaming.events() == 200 + 2  # though its gateway was replaced; with the reason of its end and the end
     assert set(load.statuses) == {200}
     assert set(load.pods) >= before  # every Pod that there was has answered
@@ -174,7 +167,7 @@ def test_full_sample_is_edited_while_it_serves_and_leaves_nothing(run: Run, up: 
     picked_is_who_answers(after)
 
     assert run("down").returncode == 0
-    until(lambda: not any(alive(pid) for pid in pids(after)))  # the supervisor itself may still be on its way out
+    wait_until(lambda: not any(alive(pid) for pid in pids(after)))  # the supervisor itself may still be on its way out
 
 
 def picked_is_who_answers(document: dict[str, Any]) -> None:
@@ -197,16 +190,16 @@ def test_minimal_sample_is_two_simulators_behind_a_port(run: Run, up: StartFile)
     assert document["gateway"] == f"http://{document['services']['gaie-inference-scheduling-proxy:8200']}"
     assert document["picker"] == {}
     with Load(document["gateway"]).running() as load:
-        until(lambda: set(load.pods) == set(file.names()))
+        wait_until(lambda: set(load.pods) == set(file.names()))
         file.edit(lambda spec: spec.update(replicas=3))
-        until(lambda: set(load.pods) == set(file.names()) and len(load.pods) == 3)
+        wait_until(lambda: set(load.pods) == set(file.names()) and len(load.pods) == 3)
         gone = set(file.names())
         file.edit(lambda spec: spec.update(epp={"enabled": True}, decode={"enabled": True, "replicas": 1}))
-        until(lambda: not gone & set(file.names()))
+        wait_until(lambda: not gone & set(file.names()))
     assert set(load.statuses) == {200}
     assert [name.startswith(DECODE) for name in file.names()] == [True]
     file.edit(lambda spec: spec.update(inferenceGateway={"enabled": True, "standard": {"enabled": True, "port": 8081}}))
-    until(lambda: f"{GATEWAY}:8081" in file.status()["services"] and file.log().count("is applied") == 3)
+    wait_until(lambda: f"{GATEWAY}:8081" in file.status()["services"] and file.log().count("is applied") == 3)
     picked_is_who_answers(file.status())  # by a port that was not there before
 
 
@@ -215,7 +208,7 @@ def test_gateway_follows_what_the_resource_says_of_its_picker(up: StartFile) -> 
     gateway = {"enabled": True, "standard": {"enabled": True}}
     picker = {"enabled": True, "failureMode": "FailClose", "args": ["--secure-serving", "--v", "3"]}
     file.edit(lambda spec: spec.update(epp=picker, inferenceGateway=gateway))
-    until(lambda: file.log().count("is applied") == 1)
+    wait_until(lambda: file.log().count("is applied") == 1)
     document = file.status()
     assert document["failure_mode"] == "FailClose"
     picked_is_who_answers(document)
@@ -225,7 +218,7 @@ def test_edit_that_is_wrong_changes_nothing_and_is_told(run: Run, up: StartFile)
     file = up("minimal")
     before = file.status()
     file.edit(lambda spec: spec.update(replicsa=5))
-    until(lambda: "spec.replicsa: unknown field: did you mean 'replicas'?" in file.log())
+    wait_until(lambda: "spec.replicsa: unknown field: did you mean 'replicas'?" in file.log())
     assert file.status()["pids"] == before["pids"]
     again = run("up", "-f", str(file.path))
     assert (again.returncode, "did you mean 'replicas'?" in again.stderr) == (2, True)
@@ -235,13 +228,13 @@ def test_part_that_does_not_start_takes_nothing_away(up: StartFile) -> None:
     file = up("prefill_decode")
     url = file.status()["gateway"]
     file.edit(lambda spec: spec["decode"].update(args=["--mode", "nonsense"]))
-    until(lambda: file.log().count("does not start: ") == 1)
+    wait_until(lambda: file.log().count("does not start: ") == 1)
     file.edit(lambda spec: spec["prefill"].update(replicas=3))  # what is still wrong stays so
-    until(lambda: file.log().count("does not start: ") == 2)
+    wait_until(lambda: file.log().count("does not start: ") == 2)
     with httpx.Client(base_url=url) as http:
         assert {ask(http, str(number)).status_code for number in range(8)} == {200}
     file.edit(lambda spec: spec["decode"].update(args=[], replicas=1))
-    until(lambda: len(file.names(of=DECODE)) == 1 and len(file.names(of=PREFILL)) == 3)
+    wait_until(lambda: len(file.names(of=DECODE)) == 1 and len(file.names(of=PREFILL)) == 3)
     with httpx.Client(base_url=url) as http:
         assert ask(http, "and now").headers["x-inference-pod"] in file.names(of=DECODE)
 

@@ -7,37 +7,20 @@ Istio's telemetry and automatic mutual TLS. Everything else is what istiod sends
 import json
 import os
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from tests.cluster.controlplane import ControlPlane
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 XDS_PORT = 25010
 READY_PORT = 28080
 ADMIN_PORT = 29901
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def until(attempt: Callable[[], T], *, within: float = 60.0) -> T:
-    """Return the first true value of the attempt; its last error after `within` seconds."""
-    deadline = time.monotonic() + within
-    while True:
-        try:
-            value = attempt()
-            if value:
-                return value
-            problem: Exception = AssertionError(f"still {value!r}")
-        except (OSError, AssertionError, LookupError) as error:
-            problem = error
-        if time.monotonic() > deadline:
-            raise problem
-        time.sleep(0.02)
 
 
 def fetch(url: str, *, host: str = "") -> tuple[int, dict[str, str], str]:
@@ -98,7 +81,7 @@ class Mesh:
                 "ENABLE_GATEWAY_API_INFERENCE_EXTENSION": "true",
             },
         )
-        until(lambda: fetch(f"http://127.0.0.1:{READY_PORT}/ready")[0] == 200, within=90)
+        wait_until(lambda: fetch(f"http://127.0.0.1:{READY_PORT}/ready")[0] == 200, within=90)
 
     def apply(self, *documents: dict[str, Any]) -> None:
         """Apply documents."""
@@ -111,7 +94,7 @@ class Mesh:
 
     def pose(self, gateway: str, *, admin_port: int = ADMIN_PORT) -> None:
         """Start an Envoy in the place of the Gateway's first Pod."""
-        pod, *_ = until(lambda: self.pods(f"gateway.networking.k8s.io/gateway-name={gateway}"))
+        pod, *_ = wait_until(lambda: self.pods(f"gateway.networking.k8s.io/gateway-name={gateway}"))
         path = self._directory / f"{gateway}.json"
         path.write_text(json.dumps(bootstrap(pod, workload=f"{gateway}-istio", admin_port=admin_port)))
         self.spawn("envoy", [str(self._envoy), "-c", str(path), "--concurrency", "1", "--use-dynamic-base-id"], {})

@@ -1,7 +1,6 @@
 """vLLM's gRPC service on the HTTP port, with the official gRPC client and messages made by the official library."""
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tests.sim.simulator import Simulator, Start
+from tests.waiting import wait_until
 
 from pointsman.sim.text import tokens
 
@@ -176,8 +176,7 @@ def test_a_call_can_be_aborted_by_id_or_by_leaving(start: Start) -> None:
     first = client.generate(text="a b c", stream=True, request_id="one")
     reader = threading.Thread(target=lambda: found.extend(first))
     reader.start()
-    while simulator.metric("vllm:num_requests_running") != 1:
-        time.sleep(0.02)
+    wait_until(lambda: simulator.metric("vllm:num_requests_running") == 1)
     client.unary("Abort", M["AbortRequest"](request_ids=["one", "unknown"]), "Empty")
     reader.join(5)
     assert found[-1].complete.finish_reason == "abort"
@@ -185,10 +184,7 @@ def test_a_call_can_be_aborted_by_id_or_by_leaving(start: Start) -> None:
     second = client.generate(text="a b c", stream=True)
     assert next(second).chunk.token_ids
     second.cancel()
-    limit = time.monotonic() + 5
-    while simulator.metric("vllm:num_requests_running"):
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+    wait_until(lambda: simulator.metric("vllm:num_requests_running") == 0)
     client.channel.close()
 
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 from itertools import islice
 from pathlib import Path
 
@@ -14,18 +13,11 @@ import httpx
 import pytest
 from tests.ports import fresh_port, fresh_span
 from tests.sim.simulator import Simulator, Start
+from tests.waiting import wait_until
 
 from pointsman.core.tls import self_signed
 
 CHAT = {"model": "test-model", "messages": [{"role": "user", "content": "x"}]}
-
-
-def wait_for(condition: object, *, seconds: float = 5.0) -> None:
-    assert callable(condition)
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 def test_a_client_that_asks_before_it_sends_sees_the_stream_as_it_comes(start: Start) -> None:
@@ -69,7 +61,7 @@ async def test_a_burst_of_a_thousand_shows_exact_gauges_and_a_ttft_with_the_queu
         assert {answer.status_code for answer in refused} == {429}
         for task in [*asked, *overflow]:
             task.cancel()
-    wait_for(lambda: simulator.metric("vllm:num_requests_running") == 0)
+    wait_until(lambda: simulator.metric("vllm:num_requests_running") == 0)
     assert simulator.metric("vllm:num_requests_waiting") == 0
 
 
@@ -100,7 +92,7 @@ def test_a_client_that_leaves_frees_its_place_at_once(start: Start) -> None:
         lines = answer.iter_lines()  # held, because a collected iterator would close the connection
         next(lines)
         assert simulator.metric("vllm:num_requests_running") == 1
-    wait_for(lambda: simulator.metric("vllm:num_requests_running") == 0, seconds=2)
+    wait_until(lambda: simulator.metric("vllm:num_requests_running") == 0)
 
 
 def test_sigterm_finishes_open_streams_and_refuses_new_requests(start: Start) -> None:
@@ -113,9 +105,14 @@ def test_sigterm_finishes_open_streams_and_refuses_new_requests(start: Start) ->
         lines = answer.iter_lines()
         next(lines)
         simulator.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
-        refused = httpx.post(f"{simulator.url}/v1/completions", json=ask)
-        assert refused.status_code == 503
+        short = {"model": "test-model", "prompt": "a", "max_tokens": 1}
+
+        def refusal() -> httpx.Response | None:
+            answer = httpx.post(f"{simulator.url}/v1/completions", json=short)
+            return answer if answer.status_code == 503 else None
+
+        refused = wait_until(refusal)
+        assert refused is not None
         assert refused.json()["error"]["message"] == "server is shutting down"
         assert list(lines)[-2:] == ["data: [DONE]", ""]
     assert simulator.process.wait(5) == 0
@@ -192,7 +189,7 @@ def test_tls_with_a_self_signed_certificate_and_with_files_that_change(start: St
 
     before = served()
     write()
-    wait_for(lambda: served() != before)
+    wait_until(lambda: served() != before)
     simulator.stop()
 
 

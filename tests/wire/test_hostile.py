@@ -7,13 +7,14 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hpack import Encoder
 from tests.unit.wire.peers import data_frame, split
+from tests.waiting import until
 
 from pointsman.core.budget import Budget
 from pointsman.core.tls import load_self_signed, server_context
@@ -101,12 +102,6 @@ async def server() -> AsyncIterator[Server]:
         await listener.drain(seconds=0.1)
     await asyncio.sleep(0.05)
     assert errors == [], "no exception reaches the event loop"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the condition is the listener's state
-            await asyncio.sleep(0.01)
 
 
 def last_code(data: bytes) -> Code:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.istio.mesh import Mesh, fetch, until
+from tests.istio.mesh import Mesh, fetch
+from tests.waiting import wait_until
 
 URL = "http://127.0.0.1:28888/"
 HOST = "web.example"
@@ -108,21 +109,21 @@ class Backend(http.server.BaseHTTPRequestHandler):
 def gateway(mesh: Mesh) -> Iterator[list[str]]:
     """A Gateway with a route to two Pods; yields their addresses, at which real servers listen."""
     mesh.apply(SERVICE, DEPLOYMENT, GATEWAY, ROUTE)
-    until(lambda: len(mesh.pods("app=web")) == 2)
+    wait_until(lambda: len(mesh.pods("app=web")) == 2)
     addresses = [pod["status"]["podIP"] for pod in mesh.pods("app=web")]
     servers = [http.server.ThreadingHTTPServer((address, 8080), Backend) for address in addresses]
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     mesh.plane.kubectl("wait", "--for=condition=Programmed", "gateway/gw", "--timeout=60s")
     mesh.pose("gw")
-    until(lambda: fetch(URL, host=HOST)[0] == 200)
+    wait_until(lambda: fetch(URL, host=HOST)[0] == 200)
     yield addresses
     for server in servers:
         server.shutdown()
 
 
 def test_requests_reach_the_pods(gateway: list[str]) -> None:
-    until(lambda: {json.loads(fetch(URL, host=HOST)[2])["served_by"] for _ in range(20)} == set(gateway))
+    wait_until(lambda: {json.loads(fetch(URL, host=HOST)[2])["served_by"] for _ in range(20)} == set(gateway))
 
 
 def marked(mark: str) -> bool:
@@ -135,9 +136,9 @@ def test_a_change_is_live_within_a_second(mesh: Mesh, gateway: list[str]) -> Non
     for mark in ("one", "two", "three"):
         mesh.apply(envoyfilter(mark))
         began = time.monotonic()
-        until(partial(marked, mark), within=10)
+        wait_until(partial(marked, mark), within=10)
         taken.append(time.monotonic() - began)
     print("live after", [f"{seconds:.2f} s" for seconds in taken])
     assert min(taken) < 1.0, taken
     mesh.plane.kubectl("delete", "envoyfilter", "mark")
-    until(lambda: "x-mark" not in fetch(URL, host=HOST)[1], within=10)
+    wait_until(lambda: "x-mark" not in fetch(URL, host=HOST)[1], within=10)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.controlplane import DEFINITION_PATIENCE
-from tests.istio.mesh import Mesh, fetch, until
+from tests.istio.mesh import Mesh, fetch
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 PORT = 28_889
@@ -59,7 +60,7 @@ def send(prompt: str) -> str:
 
 
 def pose_simulators(mesh: Mesh) -> None:
-    for pod in until(lambda: [p for p in [mesh.pods("llm-d.ai/inferenceServing=true")] if len(p) == 5])[0]:
+    for pod in wait_until(lambda: [p for p in [mesh.pods("llm-d.ai/inferenceServing=true")] if len(p) == 5])[0]:
         address, name = pod["status"]["podIP"], pod["metadata"]["name"]
         flags = pod["spec"]["containers"][0]["args"]
         mesh.spawn(name, ours("sim", *flags, "--host", address), {"POD_NAME": name, "POD_IP": address})
@@ -67,7 +68,7 @@ def pose_simulators(mesh: Mesh) -> None:
 
 def pose_picker(mesh: Mesh, folder: Path) -> str:
     """Run the picker as its Deployment says, and return the address of its Pod."""
-    (pod,) = until(lambda: mesh.pods("component=epp"))
+    (pod,) = wait_until(lambda: mesh.pods("component=epp"))
     data = get(mesh, "configmap", "gaie-sim-epp")["data"]
     for key, text in data.items():
         (folder / key).write_text(text)
@@ -79,7 +80,7 @@ def pose_picker(mesh: Mesh, folder: Path) -> str:
     }
     address = str(pod["status"]["podIP"])
     mesh.spawn("picker", ours("epp", *flags, "--host", address), {**os.environ, **environment})
-    until(lambda: fetch(f"http://{address}:9090/healthz")[0] == 200)  # kwok calls the Pod ready before that
+    wait_until(lambda: fetch(f"http://{address}:9090/healthz")[0] == 200)  # kwok calls the Pod ready before that
     return address
 
 
@@ -100,18 +101,18 @@ def picker(mesh: Mesh, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_istio_makes_the_gateway_as_the_resource_says(mesh: Mesh, picker: str) -> None:
-    deployment = until(lambda: get(mesh, "deployment", f"{NAME}-istio"))
+    deployment = wait_until(lambda: get(mesh, "deployment", f"{NAME}-istio"))
     wanted = resource()["spec"]["inferenceGateway"]["istio"]
     assert deployment["spec"]["replicas"] == 2
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == wanted["image"]
     assert "istiod" in json.dumps(deployment["metadata"]) or "istio" in json.dumps(deployment["metadata"])
     assert get(mesh, "service", f"{NAME}-istio")["spec"]["type"] == "ClusterIP"
-    until(lambda: condition(mesh, "IstioGatewayReady") == ("True", "Programmed"))
+    wait_until(lambda: condition(mesh, "IstioGatewayReady") == ("True", "Programmed"))
     assert condition(mesh, "IstioGateway") == ("True", "MadeByIstio")
 
 
 def test_every_request_is_answered_by_the_pod_that_was_picked(mesh: Mesh, picker: str) -> None:
-    until(lambda: send("to warm up"))
+    wait_until(lambda: send("to warm up"))
     names = {f"{pod['status']['podIP']}:8200": pod["metadata"]["name"] for pod in mesh.pods("llm-d.ai/role=decode")}
     served = set()
     reader = {"authorization": f"Bearer {mesh.plane.tokens['admin']}"}
@@ -128,12 +129,12 @@ def test_every_request_is_answered_by_the_pod_that_was_picked(mesh: Mesh, picker
 
 def test_the_rule_of_load_balancing_follows_the_resource(mesh: Mesh, picker: str) -> None:
     rule = "gaie-inference-scheduling-proxy-lb"
-    found = until(lambda: get(mesh, "destinationrule", rule))["spec"]
+    found = wait_until(lambda: get(mesh, "destinationrule", rule))["spec"]
     assert found["host"] == "gaie-inference-scheduling-proxy.default.svc.cluster.local"
     for algorithm in ("RANDOM", "LEAST_CONN", "LEAST_REQUEST"):
         patch = json.dumps({"spec": {"loadBalancing": {"algorithm": algorithm}}})
         mesh.plane.kubectl("patch", "simulatordeployment", STACK, "--type=merge", "-p", patch)
-        until(
+        wait_until(
             lambda wanted=algorithm: (  # type: ignore[misc] # mypy cannot infer a default
                 get(mesh, "destinationrule", rule)["spec"]["trafficPolicy"]["loadBalancer"]["simple"] == wanted
             )
@@ -144,12 +145,12 @@ def test_a_definition_of_istio_goes_and_comes_while_in_use(mesh: Mesh, picker: s
     definition = "destinationrules.networking.istio.io"
     kept = get(mesh, "crd", definition)
     mesh.plane.kubectl("delete", "crd", definition, f"--timeout={DEFINITION_PATIENCE}s")
-    until(lambda: condition(mesh, "LoadBalancing") == ("True", "GatewayOnly"))
+    wait_until(lambda: condition(mesh, "LoadBalancing") == ("True", "GatewayOnly"))
     assert condition(mesh, "Ready")[0] == "True"
     assert send("without the rule")
     fresh = {name: kept[name] for name in ("apiVersion", "kind", "spec")}
     mesh.apply({**fresh, "metadata": {"name": definition, "labels": kept["metadata"].get("labels", {})}})
-    until(lambda: condition(mesh, "LoadBalancing") == ("True", "DestinationRule"))
+    wait_until(lambda: condition(mesh, "LoadBalancing") == ("True", "DestinationRule"))
     assert get(mesh, "destinationrule", "gaie-inference-scheduling-proxy-lb")
 
 
@@ -157,5 +158,5 @@ def test_deletion_leaves_nothing(mesh: Mesh, picker: str) -> None:
     mesh.plane.kubectl("delete", "simulatordeployment", STACK, "--timeout=60s")
     kinds = "deployments,services,configmaps,gateways,httproutes,destinationrules,inferencepools,roles,rolebindings"
     made = ("get", kinds, "-o", "name", "-l", "app.kubernetes.io/managed-by=pointsman-operator")
-    until(lambda: mesh.plane.kubectl(*made).strip() == "")
-    until(lambda: not get(mesh, "deployment", f"{NAME}-istio"))
+    wait_until(lambda: mesh.plane.kubectl(*made).strip() == "")
+    wait_until(lambda: not get(mesh, "deployment", f"{NAME}-istio"))

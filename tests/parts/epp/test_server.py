@@ -3,13 +3,14 @@
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.waiting import until
 
 from pointsman.core.errors import UserError, find_ours
 from pointsman.core.tls import self_signed
@@ -49,12 +50,6 @@ async def running(**settings: Any) -> AsyncIterator[PickerServer]:
 
 def replace(path: Path, text: str) -> None:
     path.write_text(text)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):  # a busy machine is slow
-        while not condition():  # noqa: ASYNC110 - a test may poll
-            await asyncio.sleep(0.01)
 
 
 async def get(picker: PickerServer, path: str) -> httpx.Response:

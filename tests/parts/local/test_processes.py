@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from pointsman.core.errors import Unavailable
 from pointsman.local.processes import LONGEST_PAUSE, Process, ProcessState, Program, pause
@@ -31,13 +32,6 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-async def eventually(condition: Callable[[], bool], *, timeout: float = 10) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -81,7 +75,7 @@ async def test_comes_back_when_it_is_killed(tmp_path: Path) -> None:
         first = process.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        await eventually(lambda: process.state is ProcessState.READY and process.pid != first)
+        await until(lambda: process.state is ProcessState.READY and process.pid != first)
         assert process.deaths == 1
         assert ProcessState.RESTARTING in states
 
@@ -109,9 +103,9 @@ async def test_unready_and_ready_again(tmp_path: Path) -> None:
         await process.until_ready(timeout=5)
         pid = process.pid
         healthy = False
-        await eventually(lambda: process.state is ProcessState.UNREADY)
+        await until(lambda: process.state is ProcessState.UNREADY)
         healthy = True
-        await eventually(lambda: process.state is ProcessState.READY)
+        await until(lambda: process.state is ProcessState.READY)
         assert process.pid == pid  # hanging is not dying
 
 
@@ -119,17 +113,17 @@ async def test_what_ignores_the_request_to_stop_is_killed_with_its_children(tmp_
     log = tmp_path / "log"
     stubborn = ("/bin/sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait; wait")
     async with running(stubborn, log, grace=0.2) as (process, _):
-        await eventually(lambda: log.exists() and log.read_text().strip().isdigit())
+        await until(lambda: log.exists() and log.read_text().strip().isdigit())
         grandchild = int(log.read_text())
         process.stop()
         await asyncio.wait_for(process.until_stopped(), 5)
-    await eventually(lambda: not alive(grandchild))
+    await until(lambda: not alive(grandchild))
 
 
 async def test_stop_during_a_pause_does_not_start_it_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with running(("/bin/sh", "-c", "echo x"), log, probe=never) as (process, _):
-        await eventually(lambda: process.state is ProcessState.RESTARTING)
+        await until(lambda: process.state is ProcessState.RESTARTING)
         process.stop()
         await asyncio.wait_for(process.until_stopped(), 1)
 
@@ -158,10 +152,10 @@ async def test_child_dies_with_a_supervisor_that_is_killed(tmp_path: Path) -> No
     log = tmp_path / "log"
     supervisor = await asyncio.create_subprocess_exec(sys.executable, "-c", SUPERVISOR, str(log))
     try:
-        await eventually(lambda: log.exists() and log.read_text().strip().isdigit())
+        await until(lambda: log.exists() and log.read_text().strip().isdigit())
         child = int(log.read_text())
         assert alive(child)
     finally:
         supervisor.kill()
         await supervisor.wait()
-    await eventually(lambda: not alive(child))
+    await until(lambda: not alive(child))

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.waiting import until
 
 from pointsman.core.budget import Budget
 from pointsman.core.errors import PortTaken
@@ -76,12 +77,6 @@ async def exchange(listener: Listener, data: bytes, *, seconds: float = 3.0) -> 
         return await asyncio.wait_for(reader.read(), seconds)
     finally:
         writer.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(3):
-        while not condition():  # noqa: ASYNC110 - the condition is the peer's state
-            await asyncio.sleep(0.005)
 
 
 async def test_answers_in_the_order_of_pipelined_requests(listener: Listener) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from pointsman.core.tls import self_signed
 from pointsman.epp.pool.endpoint import Endpoint
@@ -101,12 +102,6 @@ async def scraping(
     finally:
         for listener in listeners:
             listener.close()
-
-
-async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - a test may poll
-            await asyncio.sleep(0.005)
 
 
 def read(member: Member) -> bool:

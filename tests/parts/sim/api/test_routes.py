@@ -9,6 +9,7 @@ import httpx
 import pytest
 from tests.bodies import BODIES
 from tests.parts.sim.conftest import Connect
+from tests.waiting import until
 
 from pointsman.sim.api.routes import GENERATION
 from pointsman.sim.text import tokens
@@ -246,8 +247,12 @@ async def test_a_slow_reader_gets_all_of_a_large_answer_and_costs_little(connect
     client = await connect(mode="random", max_model_len=4000, max_num_seqs=8)
     body = {"model": "m", "prompt": "x", "max_tokens": 3000, "ignore_eos": True, "n": 16, "stream": True}
     async with client.stream("POST", "/v1/completions", json=body) as answer:
-        await asyncio.sleep(0.3)  # everything was made up by now; most of it must not have been written
-        assert await metric(client, "vllm:num_requests_running") == 0
+
+        async def made_up() -> bool:  # though most of it must not have been written
+            running = await metric(client, "vllm:num_requests_running")
+            return running + await metric(client, "vllm:num_requests_waiting") == 0
+
+        await until(made_up)
         seen: dict[int, int] = {}
         last = ""
         async for line in answer.aiter_lines():

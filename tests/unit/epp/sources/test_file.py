@@ -1,11 +1,12 @@
 """The endpoints file: what it can say, what it cannot, and names that move."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from pointsman.core.errors import UserError
 from pointsman.epp.pool.endpoint import Endpoint
@@ -116,12 +117,6 @@ async def following(path: Path, seen: Seen) -> AsyncIterator[None]:
         task = tasks.create_task(source.run())
         yield
         task.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):  # a busy machine is slow
-        while not condition():  # noqa: ASYNC110 - a test may poll
-            await asyncio.sleep(0.01)
 
 
 async def test_names_are_looked_up_again_and_kept_while_that_fails(tmp_path: Path) -> None:

@@ -40,15 +40,15 @@ _COMMANDS = (
         "demo",
         "pointsman.cli.demo:demo",
         LOCAL,
-        "Start a stack, send requests, compare each pick with who answered, stop.",
+        "Start a stack, send requests, compare each pick with the endpoint that answered, stop.",
     ),
-    ("epp", "pointsman.cli.epp:epp", SERVERS, "Run the endpoint picker that Envoy's ext_proc asks."),
+    ("epp", "pointsman.cli.epp:epp", SERVERS, "Run the endpoint picker for Envoy's ext_proc filter."),
     ("sim", "pointsman.cli.sim:sim", SERVERS, "Run the vLLM simulator."),
     ("operator", "pointsman.cli.operator:operator", SERVERS, "Run the Kubernetes operator."),
     ("render", "pointsman.cli.render:render", CLUSTER, "Print the Kubernetes objects of a SimulatorDeployment."),
     ("diff", "pointsman.cli.render:diff", CLUSTER, "Compare a SimulatorDeployment with what the cluster has."),
     ("bundle", "pointsman.cli.bundle:bundle", CLUSTER, "Turn OLM bundles into manifests or Helm charts."),
-    ("crds", "pointsman.cli.crds:crds", CLUSTER, "Own the inference definitions: install, upgrade, adopt, remove."),
+    ("crds", "pointsman.cli.crds:crds", CLUSTER, "Manage the inference CRDs: install, upgrade, adopt, uninstall."),
     ("replay", "pointsman.cli.replay:run", TOOLS, "Decide recorded requests again under another configuration."),
 )
 for _name, _where, _group, _help in _COMMANDS:
@@ -61,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def epp_scheduler() -> None:
-    """Be the Go picker's executable: same flags, no sub-command."""
+    """Entry point under the Go picker's name: same flags, no sub-command."""
     main(["epp", *sys.argv[1:]])
 
 
 def llm_d_inference_sim() -> None:
-    """Be the Go simulator's executable: same flags, no sub-command."""
+    """Entry point under the Go simulator's name: same flags, no sub-command."""
     main(["sim", *sys.argv[1:]])
 
 
@@ -85,7 +85,7 @@ def with_command(argv: Sequence[str], *, environment: Mapping[str, str]) -> list
 
 
 def last_of_each(argv: Sequence[str]) -> list[str]:
-    """Return the command line with each flag once, as it is said last: so Go's flags are, and people append to them."""
+    """Return the command line with the last occurrence of each flag, as Go's flag parsing does."""
     pairs: list[list[str]] = []
     for word in argv:
         follows = pairs and pairs[-1][0].startswith("-") and len(pairs[-1]) == 1 and "=" not in pairs[-1][0]

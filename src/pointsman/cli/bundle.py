@@ -234,7 +234,7 @@ def chart(
     pin: bool = False,
     wanted: BundleFlags | None = None,
 ) -> int:
-    """Write a Helm chart that installs a bundle into any namespace; files that you add to it stay.
+    """Write a Helm chart that installs a bundle into any namespace; files that you added are kept.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def chart(
 @bundle.command
 @uncollected
 def diff(old: str, new: str, *, wanted: BundleFlags | None = None) -> int:
-    """Print what differs between two bundles, or a bundle and manifests; exit 0 when nothing, 1 when something.
+    """Print the differences between two bundles, or a bundle and manifests; exit 1 if there are any.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def diff(old: str, new: str, *, wanted: BundleFlags | None = None) -> int:
 @bundle.command
 @uncollected
 def inspect(source: str, *, json: bool = False, origin: From | None = None) -> int:
-    """Print what a bundle holds, needs, and breaks; exit 2 when it cannot be installed.
+    """Print a bundle's content, requirements and rule violations; exit 2 if it cannot be installed.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ def inspect(source: str, *, json: bool = False, origin: From | None = None) -> i
 @bundle.command
 @uncollected
 def krm() -> int:
-    """Be a KRM function: read a ResourceList with an Extractor from stdin, print it with the bundle's objects added."""
+    """Run as a KRM function: read a ResourceList with an Extractor from stdin, print it with the objects added."""
     from pointsman.bundle.krm import answer, read_request
 
     request = read_request(_only(read_documents(sys.stdin.buffer.read(), name="stdin"), name="stdin"))
@@ -397,7 +397,7 @@ def _only(documents: list[Object], *, name: str) -> Object:
 
 
 def _print(text: str) -> None:
-    """Print, and stop without a word when whoever reads has read enough."""
+    """Print, and exit quietly when the reader has closed the pipe."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

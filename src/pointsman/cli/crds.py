@@ -26,7 +26,7 @@ from pointsman.kube import connect
 from pointsman.kube.conditions import truth_of
 from pointsman.operator.definitions import Definitions, Use
 
-crds = App(name="crds", help="Own the inference definitions (CRDs) of a cluster: install, upgrade, adopt, remove.")
+crds = App(name="crds", help="Manage the inference CRDs of a cluster: install, upgrade, adopt, uninstall.")
 _MOST_SAFE = 50
 _DONE: dict[Action, str] = {"create": "created", "restore": "put right", "update": "upgraded", "nothing": "unchanged"}
 
@@ -50,7 +50,7 @@ File = Annotated[Path | None, Parameter(name=["--file", "-f"])]
 
 @crds.command
 def install(*, file: File = None, where: Where | None = None) -> int:
-    """Create the definitions that are missing, put right those of ours that were changed, and leave others alone.
+    """Create missing CRDs and repair the ones we own; CRDs of other owners are not modified.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def upgrade(
     rollback: Annotated[bool, Parameter(negative=())] = False,
     where: Where | None = None,
 ) -> int:
-    """Bring our definitions to this release: never back, and breaking changes only when they are accepted.
+    """Upgrade the CRDs we own to this release; never downgrade, and apply breaking changes only if accepted.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def adopt(
     accept_breaking: Annotated[bool, Parameter(negative=())] = False,
     where: Where | None = None,
 ) -> int:
-    """Take over definitions that another installer made; what they were is kept for `upgrade --rollback`.
+    """Take over CRDs from another installer; the previous version is kept for `upgrade --rollback`.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def adopt(
 
 @crds.command
 def status(*, file: File = None, where: Where | None = None) -> int:
-    """Show each definition with its owner, release and objects, and whether all is well.
+    """Show each CRD with its owner, release, objects and health.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def status(*, file: File = None, where: Where | None = None) -> int:
 def uninstall(
     names: Names = (), *, cascade: Annotated[bool, Parameter(negative=())] = False, where: Where | None = None
 ) -> int:
-    """Delete definitions that are ours; refused while objects or consumers of them are there.
+    """Delete the CRDs we own; refused while objects or consumers of them exist.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def uninstall(
 
 @crds.command
 def check(file: Path, *, against: Path | None = None, where: Where | None = None) -> int:
-    """Say what the definitions in a file would change; exit 1 when a change is breaking.
+    """Show what the CRDs in a file would change; exit 1 if a change is breaking.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class Options:
     model: str = "meta-llama/Llama-3.1-8B-Instruct"
     "Name of the model that the simulators serve."
     fail_open: bool = False
-    "When the picker is away, serve from any endpoint instead of answering 503."
+    "When no picker answers, serve from any endpoint instead of answering 503."
     detach: bool = False
     "Return when the stack is ready; `pointsman down` stops it."
     grpc_port: int | None = None
@@ -62,15 +62,15 @@ class Options:
     sim_port: int = 8200
     "First port of the simulators."
     sim_args: str = ""
-    "More flags for every simulator, as one string."
+    "Additional flags for every simulator, as one string."
     picker_args: str = ""
-    "More flags for the picker, as one string, such as '--explain --record decisions.jsonl'."
+    "Additional flags for the picker, as one string, such as '--explain --record decisions.jsonl'."
     secure_serving: bool = True
     "TLS between Envoy and the picker."
     file: Annotated[Path | None, Parameter(name=["--file", "-f"])] = None
     "Run what the SimulatorDeployment in this file describes, and apply its edits."
     any_ports: bool = False
-    "With -f: leave the ports of Services to the system instead of taking their own numbers where these are free."
+    "With -f: let the system choose the ports of Services, even where their own numbers are free."
 
     def check(self) -> None:
         """Refuse what cannot work before anything is started."""
@@ -258,7 +258,7 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
 
 
 def refuse_changes(options: Options, *, stack: StackState) -> None:
-    """Say so when a flag asks for what cannot change while the stack runs."""
+    """Raise UserError for flags that cannot change while the stack runs."""
     file = str(options.file.absolute()) if options.file else ""
     if file and file != stack.file:
         raise UserError(f"the stack that runs is made from {stack.file or 'flags'}: `pointsman down` first")

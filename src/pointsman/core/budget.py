@@ -46,7 +46,7 @@ class Account:
             self._budget.make_room(self)
 
     def release(self) -> None:
-        """Hold nothing any more."""
+        """Release everything."""
         if self.size:
             self._budget.move(self, 0)
 

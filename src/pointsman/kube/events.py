@@ -63,7 +63,7 @@ class Ledger:
         return len(self._tallies)
 
     def say(self, saying: Saying, *, wall: datetime) -> None:
-        """Count one saying."""
+        """Count one occurrence."""
         known = self._tallies.pop(saying, None)
         fresh = known or EventTally(count=0, written=0, first=wall, last=wall, next_write=float("-inf"))
         self._tallies[saying] = replace(fresh, count=fresh.count + 1, last=wall)

@@ -51,7 +51,7 @@ class Fleet:
             yield from (address.port for address in seat.ports.values())
 
     def grow(self, wanted: int) -> list[Process]:
-        """Have at least so many Pods; return the processes to start."""
+        """Add Pods until there are at least so many; return the processes to start."""
         names = replicas.next_names(self._seats, wanted=wanted, name=self.deployment.pod)
         new = [name for name in names if name not in self._spare]
         self._seats |= {name: self._spare.pop(name) for name in names if name in self._spare}

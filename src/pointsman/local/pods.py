@@ -30,7 +30,7 @@ class Pods:
         self._fleets: dict[str, Fleet] = {}
 
     def have(self, deployments: Iterable[Deployment]) -> None:
-        """Have a fleet for each; who is in it is for its owner to say."""
+        """Create an empty fleet for each Deployment that has none."""
         for each in deployments:
             if each.group not in self._fleets:
                 place, process = partial(self._place, each), partial(self._process, each)

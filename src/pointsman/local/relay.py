@@ -35,7 +35,7 @@ class Relay:
         self.processes: list[Process] = []
 
     def settle(self, services: Iterable[Service], *, taken: Collection[int]) -> None:
-        """Have a place for exactly the ports of these Services; nobody is told yet."""
+        """Choose an address for each port of these Services and drop all others; Envoy is not told yet."""
         wanted = [Backend(service=s.name, port=port) for s in services if not s.headless for port in s.ports]
         given = set(taken)
         self._places = {each: self._places.get(each) or self._settle(each, given) for each in wanted}

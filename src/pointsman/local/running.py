@@ -35,7 +35,7 @@ async def ready(folder: Folder) -> StackState:
 
 
 async def scale(folder: Folder, *, replicas: int, logs: str) -> StackState:
-    """Have so many simulators; return the stack once the picker knows each of them.
+    """Scale to so many simulators; return the stack once the picker knows each of them.
 
     Raises Unavailable when the stack ends meanwhile, or takes too long.
     """

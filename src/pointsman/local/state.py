@@ -118,7 +118,7 @@ class Folder:
             ) from None
 
     def prepare(self) -> None:
-        """Have the folder and that of the logs; raises OSError."""
+        """Create the folder and the folder of the logs; raises OSError."""
         for folder in (self.path, self.logs):
             private_folder(folder)
 
@@ -156,7 +156,7 @@ class Folder:
         return _read(self.stack_file, StackState) if self.is_supervised() else None
 
     def write_stack(self, stack: StackState) -> None:
-        """Tell the other commands what is."""
+        """Record the state of the stack for the other commands."""
         replace(self.stack_file, msgspec.json.encode(stack))
 
     def wanted(self) -> WantedReplicas | None:
@@ -177,7 +177,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def _remove(path: Path) -> None:
-    """Have nothing at the path, whatever was there."""
+    """Delete whatever is at the path."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -70,7 +70,7 @@ def _component(component: Component, observed: Observed) -> Condition:
         return _gateway(component, observed.gateways.get(component.name))
     live = observed.deployments.get(component.name)
     if live is None:
-        return Condition(component.condition, "False", "Missing", f"Deployment {component.name} is not there yet")
+        return Condition(component.condition, "False", "Missing", f"Deployment {component.name} does not exist yet")
     if component.replicas == 0:
         return Condition(component.condition, "False", "ScaledToZero", f"{component.name} has 0 replicas: set more")
     available = _available(live)
@@ -84,7 +84,7 @@ def _component(component: Component, observed: Observed) -> Condition:
 
 def _gateway(component: Component, live: Object | None) -> Condition:
     if live is None:
-        return Condition(component.condition, "False", "Missing", f"Gateway {component.name} is not there yet")
+        return Condition(component.condition, "False", "Missing", f"Gateway {component.name} does not exist yet")
     for told in live.get("status", {}).get("conditions", []):
         if told.get("type") == "Programmed" and told.get("status") != "True":
             message = f"Gateway {component.name}: {told.get('message', '')}"
@@ -102,7 +102,7 @@ def _progressing(components: Sequence[Component], observed: Observed) -> Conditi
             continue
         live = observed.deployments.get(component.name)
         if live is None:
-            return Condition("Progressing", "True", "Missing", f"Deployment {component.name} is not there yet")
+            return Condition("Progressing", "True", "Missing", f"Deployment {component.name} does not exist yet")
         if _is_complete(live, component.replicas):
             continue
         updated = live.get("status", {}).get("updatedReplicas", 0)

@@ -126,7 +126,7 @@ class Connection:
         return self._work(data, 0)
 
     def proceed(self) -> bytes:
-        """Go on with input that waits; return what to write."""
+        """Process input that was deferred; return what to write."""
         data, self._late = self._late, b""
         return self._work(data, self._late_at)
 
@@ -211,7 +211,7 @@ class Connection:
             self.closing = True
 
     def _fail(self, fault: ConnectionFault) -> None:
-        """Say why, and end the connection."""
+        """Send GOAWAY with the reason, and close the connection."""
         if fault.limit:
             self._on_limit(fault.limit)
         log.info("wire: connection closed", code=fault.code.name, reason=fault.reason, limit=fault.limit)

@@ -84,7 +84,7 @@ class Call(Protocol):
         """Take the end of the client's messages; return whether the call goes on all the same. May raise Failure."""
 
     def closed(self) -> None:
-        """Let go, exactly once, however the stream ended."""
+        """Release resources. Called exactly once, however the stream ended."""
 
 
 class Push(Protocol):
@@ -152,7 +152,7 @@ class _Misled:
         self._head = head
 
     def data(self, payload: bytes, *, end: bool) -> None:  # noqa: ARG002 - its content does not matter
-        """Wait for the end."""
+        """Answer once the request is complete."""
         if end:
             out = self._connection.out
             out.start(self._stream, _NOT_GRPC)
@@ -161,7 +161,7 @@ class _Misled:
             out.finish(self._stream)
 
     def closed(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is no state to release."""
 
 
 class ServerStream:
@@ -196,7 +196,7 @@ class ServerStream:
             self.fail(Status.INTERNAL, "internal error")
 
     def closed(self) -> None:
-        """Let go of what is held."""
+        """Drop partial messages and tell the call that its stream has ended."""
         self._have = 0
         self._parts.clear()
         self.call.closed()

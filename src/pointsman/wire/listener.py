@@ -48,7 +48,7 @@ class Peer(asyncio.Protocol):
         self.used = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Introduce ourselves."""
+        """Register the connection and send our SETTINGS."""
         self._transport = cast(asyncio.Transport, transport)
         self.address = (transport.get_extra_info("peername") or ("",))[0]
         listener = self._listener
@@ -138,7 +138,7 @@ class Peer(asyncio.Protocol):
             self._timer = self._listener.loop.call_later(self._listener.limits.stalled_seconds, self._give_up)
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume sending: the socket's buffer has drained."""
         self._choked = False
         if self._unsent is not None:
             self._unsent.release()
@@ -180,7 +180,7 @@ class Peer(asyncio.Protocol):
             transport.close()
 
     def _discard(self, data: bytes) -> None:
-        """Let go of one that goes on sending although we have closed."""
+        """Abort a connection whose peer keeps sending after we have closed it."""
         self._discarded += len(data)
         if self._discarded > self._listener.limits.linger_bytes:
             self.abort()
@@ -230,7 +230,7 @@ class Guests:
             self._known.setdefault(peer.address, {})[peer] = None
 
     def leave(self, peer: Peer) -> None:
-        """Forget one."""
+        """Remove a closed connection from the tables."""
         if peer not in self.peers:
             return
         self.peers.discard(peer)

@@ -35,17 +35,17 @@ class Handler(Protocol):
         """Take what arrived; `end` when the peer will send no more."""
 
     def closed(self) -> None:
-        """Let go: the stream has ended, for whatever reason."""
+        """Release resources: the stream has ended, for whatever reason."""
 
 
 class Nobody:
     """The handler of a stream that is answered already, or not yet taken."""
 
     def data(self, payload: bytes, *, end: bool) -> None:
-        """Ignore it."""
+        """Discard the data."""
 
     def closed(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is no state to release."""
 
 
 NOBODY = Nobody()

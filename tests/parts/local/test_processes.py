@@ -125,7 +125,9 @@ async def test_stop_during_a_pause_does_not_start_it_again(tmp_path: Path) -> No
     async with running(("/bin/sh", "-c", "echo x"), log, probe=never) as (process, _):
         await until(lambda: process.state is ProcessState.RESTARTING)
         process.stop()
-        await asyncio.wait_for(process.until_stopped(), 1)
+        said = log.read_text()
+        await asyncio.wait_for(process.until_stopped(), 5)
+    assert said and log.read_text() == said
 
 
 def test_pauses_grow_to_a_limit() -> None:

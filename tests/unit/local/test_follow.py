@@ -46,7 +46,7 @@ async def test_edits_of_a_file(tmp_path: Path) -> None:
     refused, note, applying = said
     assert "spec.replicas: input should be greater than or equal to 0" in refused
     assert refused.endswith("(the stack stays as it is)")
-    assert note == "note: nobody here can do it: install Istio, or enable inferenceGateway.standard"
+    assert note == "note: no component can apply loadBalancing: install Istio, or enable inferenceGateway.standard"
     assert applying == f"applying {path}"
 
 

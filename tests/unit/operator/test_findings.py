@@ -152,8 +152,8 @@ def test_every_component_counts_and_each_is_told() -> None:
 def test_all_that_is_missing_is_in_one_sentence() -> None:
     found = observe(rendered(epp=ON), epp=None, simulators=None)
     assert said(found)[2] == (
-        f"EPPReady is False: Deployment {PICKER} is not there yet; "
-        f"SimulatorsReady is False: Deployment {SIMULATORS} is not there yet"
+        f"EPPReady is False: Deployment {PICKER} does not exist yet; "
+        f"SimulatorsReady is False: Deployment {SIMULATORS} does not exist yet"
     )
 
 
@@ -219,7 +219,7 @@ def test_what_nobody_has_looked_at_yet() -> None:
 
 def test_what_is_not_there_is_under_way() -> None:
     found = observe(rendered(), simulators=None)
-    assert said(found, "Progressing") == ("True", "Missing", f"Deployment {SIMULATORS} is not there yet")
+    assert said(found, "Progressing") == ("True", "Missing", f"Deployment {SIMULATORS} does not exist yet")
 
 
 def test_a_count_that_is_left_out_is_zero() -> None:
@@ -240,7 +240,7 @@ def gateway(status: str = "", *, address: str = "", reason: str = "Programmed") 
 @pytest.mark.parametrize(
     ("live", "expected"),
     [
-        pytest.param({}, ("False", "Missing", f"Gateway {GATEWAY} is not there yet"), id="not there"),
+        pytest.param({}, ("False", "Missing", f"Gateway {GATEWAY} does not exist yet"), id="not there"),
         pytest.param(
             gateway(),
             ("False", "NotProgrammed", f"Gateway {GATEWAY} waits for the controller of its class"),

@@ -238,7 +238,7 @@ class _Work:
         if made is not None:
             self._report(consumer, f"needs {key.kind} from {key.producer!r}, which does not produce it")
         elif key.producer in LATER:
-            self._report(consumer, f"needs {key.producer!r}, which is not there yet in this version")
+            self._report(consumer, f"needs {key.producer!r}, which this version does not implement yet")
         elif key.producer != _DEFAULT_PRODUCERS.get(key.kind):
             hint = nearest(key.producer, self.made)
             self._report(consumer, f"needs {key.kind} from {key.producer!r}, which is no plugin{hint}")

@@ -336,7 +336,7 @@ class _Planner:
             ("dataLayer.crossReplicaSyncerPluginRef", bool(layer.cross_replica_syncer_plugin_ref)),
         ):
             if given:
-                self._report(path, "shared state of replicas is not there yet in this version: leave it out")
+                self._report(path, "shared state of replicas is not implemented yet: leave it out")
 
 
 _DETECTOR_PATH = "flowControl.saturationDetector.pluginRef"

@@ -236,7 +236,7 @@ def _read_gates(given: tuple[str, ...], *, gates: dict[str, bool], warnings: lis
         else:
             gates[name] = value.lower() != "false"
     if gates["flowControl"] and not problems:
-        sentence = "flowControl is not there yet in this version: remove the gate, requests are then never queued"
+        sentence = "flowControl is not implemented yet: remove the gate, requests are then never queued"
         problems.append(Problem("featureGates", sentence))
     return problems
 

@@ -211,7 +211,7 @@ def find_type(name: str) -> PluginType:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name in LATER:
-        raise UnknownType(f"{name!r} belongs to {LATER[name]}, which is not there yet in this version: leave it out")
+        raise UnknownType(f"{name!r} belongs to {LATER[name]}, which this version does not implement yet: leave it out")
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name == name:
             return _custom(name, _import(entry.module, entry.attr))

@@ -109,7 +109,7 @@ class _Unary:
         return False
 
     def closed(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is no state to release."""
 
 
 class _Watch:

@@ -240,7 +240,7 @@ class Exchange:
         return ()
 
     def _resume(self, reading: BodyReading, *, rendered: Rendered | None, end: bool) -> None:
-        """Go on with a request that waited for its tokens."""
+        """Resume a request that waited for its tokens."""
         self._forget = None
         try:
             replies = self._send_on(reading, rendered=rendered, end=end)

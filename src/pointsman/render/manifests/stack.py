@@ -213,7 +213,7 @@ def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts, policy
         message = "spec.gateway needs the Gateway API: install its definitions, or use inferenceGateway.standard"
         return _Piece(notices=[_notice(condition, "GatewayAPIMissing", message)])
     if wanted.class_name not in facts.gateway_classes:
-        message = f"GatewayClass {wanted.class_name} is not there or not accepted: install its controller"
+        message = f"GatewayClass {wanted.class_name} does not exist or is not accepted: install its controller"
         told = [_notice(condition, "GatewayClassMissing", message)]
     else:
         text = f"Gateway and HTTPRoute {names.route} are made; inferenceGateway is the successor of this block"
@@ -232,9 +232,10 @@ def _balancing(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> 
         held = Notice(type=condition, holds=True, reason="DestinationRule", message=text)
         return _Piece([mesh.destination_rule(wanted, names=names, facts=facts)], notices=[held])
     if any(_own_envoys(resource, facts=facts)):
-        text = f"Istio is not installed, so there is no DestinationRule {name}; the stack's own gateways do as it says"
+        without = f"Istio is not installed, so there is no DestinationRule {name}"
+        text = f"{without}; the stack's own gateways apply the same policy"
         return _Piece(notices=[Notice(type=condition, holds=True, reason="GatewayOnly", message=text)])
-    message = "nobody here can do it: install Istio, or enable inferenceGateway.standard"
+    message = "no component can apply loadBalancing: install Istio, or enable inferenceGateway.standard"
     return _Piece(notices=[_notice(condition, "IstioMissing", message)])
 
 

@@ -94,8 +94,8 @@ class ReflectionCall:
         return (reply(data),)
 
     def half_closed(self) -> bool:
-        """End with the client."""
+        """End the call when the client does."""
         return False
 
     def closed(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is no state to release."""

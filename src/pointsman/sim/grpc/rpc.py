@@ -109,7 +109,7 @@ class GenerateCall:
         return sent
 
     def half_closed(self) -> bool:
-        """Go on until all is generated: the one request says nothing about when the answers end."""
+        """Keep the call open until everything is generated: the client sends one request and then half-closes."""
         return True
 
     def closed(self) -> None:
@@ -228,7 +228,7 @@ class UnaryCall:
         return (reply,)
 
     def half_closed(self) -> bool:
-        """Go on: a request is still to come, or the answer is given."""
+        """Keep the call open: the request is still to come, or was answered already."""
         return True
 
     def closed(self) -> None:
@@ -254,18 +254,18 @@ def abort(pod: Pod, data: bytes) -> bytes:
 
 
 def health(pod: Pod, _data: bytes) -> bytes:
-    """Tell whether requests are served."""
+    """Return whether requests are served."""
     serving = not pod.stopping and not pod.sleeping
     return encode((1, int(serving)), (2, "Health" if serving else "not serving"))
 
 
 def model_info(pod: Pod, _data: bytes) -> bytes:
-    """Tell the model."""
+    """Return the model's name and limits."""
     return encode((1, pod.settings.model), (2, 1), (3, pod.settings.max_model_len), (4, 1 << 32))
 
 
 def server_info(pod: Pod, _data: bytes) -> bytes:
-    """Tell the load."""
+    """Return the number of jobs, whether the pod sleeps, and its uptime."""
     uptime = pod.clock() - pod.started
     return encode((1, len(pod.jobs)), (2, int(pod.sleeping)), (3, pod.wall()), (4, uptime), (5, "vllm-grpc"))
 

@@ -51,7 +51,7 @@ class Adapted:
         return self._call.half_closed()
 
     def closed(self) -> None:
-        """Pass it on."""
+        """Tell the call that its stream has ended."""
         self._call.closed()
 
 

@@ -34,7 +34,7 @@ class Dataset:
         if not table.isidentifier():
             raise UserError(f"--dataset-table-name is {table!r}: write a plain name")
         if not path.is_file():
-            raise UserError(f"--dataset-path {path} is not there: name the SQLite file")
+            raise UserError(f"--dataset-path {path} does not exist: name the SQLite file")
         self._table = table
         try:
             self._db = _open(path, in_memory=in_memory)

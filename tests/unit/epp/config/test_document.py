@@ -211,7 +211,9 @@ def test_a_flow_control_section_without_its_gate_is_only_checked() -> None:
         pytest.param("pluginz: []", "pluginz: unknown field: did you mean 'plugins'?", id="unknown section"),
         pytest.param("featureGates: [x]", "featureGates[0]: unknown gate 'x'", id="unknown gate"),
         pytest.param("featureGates: [flowControl=maybe]", "featureGates[0]: 'maybe' is not", id="gate's value"),
-        pytest.param("featureGates: [flowControl]", "featureGates: flowControl is not there yet", id="flow control"),
+        pytest.param(
+            "featureGates: [flowControl]", "featureGates: flowControl is not implemented yet", id="flow control"
+        ),
         pytest.param(
             "plugins: [{name: a, type: queue-scorer}, {name: a, type: decode-filter}]",
             "plugins[1].name: 'a' is the name of plugins[0] already",
@@ -287,12 +289,12 @@ def test_a_flow_control_section_without_its_gate_is_only_checked() -> None:
         ),
         pytest.param(
             "dataLayer: {peerDiscovery: {pluginRef: x}}",
-            "dataLayer.peerDiscovery: shared state of replicas is not there yet",
+            "dataLayer.peerDiscovery: shared state of replicas is not implemented yet",
             id="replicas",
         ),
         pytest.param(
             "plugins: [{type: precise-prefix-cache-scorer}]",
-            "plugins[0].type: 'precise-prefix-cache-scorer' belongs to the precise prefix cache, which is not",
+            "plugins[0].type: 'precise-prefix-cache-scorer' belongs to the precise prefix cache, which",
             id="a type that comes later",
         ),
         pytest.param(
@@ -303,7 +305,7 @@ def test_a_flow_control_section_without_its_gate_is_only_checked() -> None:
         pytest.param(
             "plugins: [{type: prefix-cache-scorer, "
             "parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}]",
-            "plugins[0]: needs 'precise-prefix-cache-producer', which is not there yet",
+            "plugins[0]: needs 'precise-prefix-cache-producer', which this version does not implement yet",
             id="a producer that comes later",
         ),
         pytest.param(

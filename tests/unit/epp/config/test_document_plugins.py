@@ -113,7 +113,7 @@ def test_an_installed_package_can_give_a_plugin_a_name(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", sorted(LATER))
 def test_what_comes_later_is_known_and_refused_in_words(name: str) -> None:
-    with pytest.raises(UnknownType, match="not there yet in this version"):
+    with pytest.raises(UnknownType, match="which this version does not implement yet"):
         find_type(name)
 
 

@@ -273,5 +273,7 @@ def test_a_predictor_that_a_file_names_must_be_there() -> None:
 
 def test_a_wait_that_is_to_be_predicted_needs_a_predictor() -> None:
     plugins = "plugins: [{type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor}}]\n"
-    with pytest.raises(ConfigError, match="needs 'predicted-latency-producer', which is not there yet"):
+    with pytest.raises(
+        ConfigError, match="needs 'predicted-latency-producer', which this version does not implement yet"
+    ):
         builder().build(load(HEAD + plugins))

@@ -104,9 +104,8 @@ def test_any_other_pod_gets_to_metrics_at_most(namespace: str) -> None:
 
 def test_simulators_of_the_stack_do_not_ask_pickers() -> None:
     objects = rendered(**EVERYTHING).objects
-    for one in of_kind(objects, "Deployment"):
-        if container(one)["name"] in {"prefill", "decode"}:
-            assert allowed(find(objects, "NetworkPolicy"), labels=pod_labels(one)) == {9090}
+    asking = [one for one in of_kind(objects, "Deployment") if container(one)["name"] in {"prefill", "decode"}]
+    assert [allowed(find(objects, "NetworkPolicy"), labels=pod_labels(one)) for one in asking] == [{9090}, {9090}]
 
 
 def test_the_tunnel_of_an_ambient_mesh_is_for_gateways() -> None:

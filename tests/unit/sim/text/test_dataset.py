@@ -56,7 +56,7 @@ def test_an_unknown_prompt_gets_any_answer_that_fits(file: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "table", "complaint"),
     [
-        pytest.param("missing", "llmd", "is not there", id="missing"),
+        pytest.param("missing", "llmd", "does not exist", id="missing"),
         pytest.param("text", "llmd", "cannot be used", id="not SQLite"),
         pytest.param("ok", "nope", "cannot be used", id="no such table"),
         pytest.param("ok", "a; drop", "write a plain name", id="no name"),

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,12 +29,6 @@ from pointsman.render.manifests.policy import Policy
 def _defined(plane: ControlPlane) -> Iterator[None]:
     with defined(plane):
         yield
-
-
-@pytest.fixture
-async def operated(plane: ControlPlane) -> AsyncIterator[OperatorProcess]:
-    async with operator(plane.kubeconfig("admin"), policy=Policy(external_services=True)) as process:
-        yield process
 
 
 async def granted(site: Site, *namespaces: str) -> None:
@@ -172,14 +166,15 @@ async def test_network_policies_go_when_the_administrator_switches_them_off(site
         await site.ready()
 
 
-async def test_the_pickers_token_is_in_its_container_and_nowhere_else(site: Site, operated: OperatorProcess) -> None:
-    await site.create(epp=ON, decode=ON, inferenceGateway=ON | {"standard": ON})
-    await site.ready()
-    holders = {
-        container["name"]
-        for pod in await site.list(POD)  # as admission left them
-        for container in pod["spec"]["containers"]
-        for mount in container.get("volumeMounts", ())
-        if mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"
-    }
-    assert holders == {"epp"}
+async def test_the_pickers_token_is_in_its_container_and_nowhere_else(site: Site, plane: ControlPlane) -> None:
+    async with operator(plane.kubeconfig("admin")):
+        await site.create(epp=ON, decode=ON, inferenceGateway=ON | {"standard": ON})
+        await site.ready()
+        holders = {
+            container["name"]
+            for pod in await site.list(POD)  # as admission left them
+            for container in pod["spec"]["containers"]
+            for mount in container.get("volumeMounts", ())
+            if mount["mountPath"] == "/var/run/secrets/kubernetes.io/serviceaccount"
+        }
+        assert holders == {"epp"}

@@ -42,6 +42,7 @@ _COMMANDS = (
         LOCAL,
         "Start a stack, send requests, compare each pick with the endpoint that answered, stop.",
     ),
+    ("doctor", "pointsman.cli.doctor:doctor", LOCAL, "Find out why requests fail, and what to do about it."),
     ("epp", "pointsman.cli.epp:epp", SERVERS, "Run the endpoint picker for Envoy's ext_proc filter."),
     ("sim", "pointsman.cli.sim:sim", SERVERS, "Run the vLLM simulator."),
     ("operator", "pointsman.cli.operator:operator", SERVERS, "Run the Kubernetes operator."),

@@ -52,11 +52,11 @@ def doctor(
     return report.exit_code(findings)
 
 
-async def gather(folder: Folder) -> facts.StackState:
+async def gather(folder: Folder) -> facts.Stack:
     """Return what can be seen of the stack in a folder."""
     found = await asyncio.to_thread(control.find, folder)
     if found is None or found.stack is None:
-        return facts.StackState(running=False)
+        return facts.Stack(running=False)
     stack = found.stack
     async with asyncio.TaskGroup() as group:
         gateway = group.create_task(_gateway(stack.admin))
@@ -64,7 +64,7 @@ async def gather(folder: Folder) -> facts.StackState:
     probes = [await _probe(stack)]
     if probes[0].status == 200:  # else it would only be waited for once more
         probes.append(await _probe(stack))
-    return facts.StackState(
+    return facts.Stack(
         running=True,
         admin=stack.admin,
         metrics=stack.picker.get("metrics", ""),

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pointsman.cli.up import Options, settings_of
+from pointsman.cli.up import UpOptions, settings_of
 from pointsman.core.errors import Unavailable
 from pointsman.local import envoy, follow
 from pointsman.local.http import get
@@ -81,7 +81,7 @@ def verdict(outcomes: Sequence[DemoOutcome]) -> tuple[str, int]:
 
 def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -> int:
     """Start a stack, send requests, show which endpoint was picked, why, and which one answered."""
-    options = Options(
+    options = UpOptions(
         replicas=replicas,
         port=0,
         admin_port=0,

@@ -36,7 +36,7 @@ DEFAULT_REPLICAS = 3
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class UpOptions:
     """Everything that `pointsman up` can be told. None is a default that may give way to a taken port."""
 
     replicas: int | None = None
@@ -86,7 +86,7 @@ class Options:
                 raise UserError("--any-ports is about Services, which come with -f: name a file, or use --port 0")
             return
         said = replace(self, file=None, any_ports=False, detach=False).arguments()
-        other = next((flag for flag in said if flag not in Options().arguments()), None)
+        other = next((flag for flag in said if flag not in UpOptions().arguments()), None)
         if other is not None:
             raise UserError(f"{other.partition('=')[0]} cannot be combined with -f: say it in {self.file}")
         read(self.file)
@@ -113,9 +113,9 @@ class Options:
         return flags if self.secure_serving else [*flags, "--no-secure-serving"]
 
 
-def up(options: Options | None = None) -> int:
+def up(options: UpOptions | None = None) -> int:
     """Run the stack on this machine: Envoy, a picker, and simulators behind it."""
-    options = options or Options()
+    options = options or UpOptions()
     options.check()
     os.umask(0o077)  # configurations, logs, and what the parts write: nobody else's business
     folder = Folder(default_folder(os.environ))
@@ -173,7 +173,7 @@ def _console() -> Console:
     return Console(soft_wrap=True, highlight=False, markup=False)
 
 
-def settings_of(options: Options) -> Settings:
+def settings_of(options: UpOptions) -> Settings:
     """Return what the flags say, with ports that are free now.
 
     Raises PortTaken when a port is taken that a person named, or the gateway's or the admin's.
@@ -198,7 +198,7 @@ def settings_of(options: Options) -> Settings:
     )
 
 
-async def _foreground(options: Options, *, program: Path, folder: Folder, console: Console) -> None:
+async def _foreground(options: UpOptions, *, program: Path, folder: Folder, console: Console) -> None:
     if options.file is None:
         plans = follow.wishes(settings_of(options), folder=folder)
     else:
@@ -236,12 +236,12 @@ async def _show(folder: Folder, *, console: Console) -> None:
             await asyncio.sleep(1)
 
 
-async def _detach(options: Options, *, folder: Folder, console: Console) -> int:
+async def _detach(options: UpOptions, *, folder: Folder, console: Console) -> int:
     console.print(screen.invitation(await detached.start(options.arguments(), folder=folder)))
     return 0
 
 
-async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
+async def _adjust(options: UpOptions, *, folder: Folder, console: Console) -> int:
     stack = await running.ready(folder)
     refuse_changes(options, stack=stack)
     if options.file is not None:
@@ -257,14 +257,14 @@ async def _adjust(options: Options, *, folder: Folder, console: Console) -> int:
     return 0
 
 
-def refuse_changes(options: Options, *, stack: StackState) -> None:
+def refuse_changes(options: UpOptions, *, stack: StackState) -> None:
     """Raise UserError for flags that cannot change while the stack runs."""
     file = str(options.file.absolute()) if options.file else ""
     if file and file != stack.file:
         raise UserError(f"the stack that runs is made from {stack.file or 'flags'}: `pointsman down` first")
     if stack.file and options.replicas is not None:
         raise UserError(f"--replicas cannot change a stack that is made from a file: edit {stack.file}")
-    defaults = Options()
+    defaults = UpOptions()
     asked = {
         "--port": (options.port, defaults.port, _port(stack.gateway)),
         "--admin-port": (options.admin_port, defaults.admin_port, _port(stack.admin)),

@@ -188,7 +188,7 @@ async def _publish(pod: Pod, *, place: Place, environ: Mapping[str, str]) -> Non
         rank=max(place.rank, 0),
         wall=pod.wall,
     )
-    events = pod.engine.books.events
+    events = pod.engine.state.events
     assert events is not None
     pod.on_blocks = lambda: publisher.publish(events) if events else None
     pod.on_blocks()

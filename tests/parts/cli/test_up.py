@@ -10,34 +10,35 @@ import pytest
 from cyclopts import App
 from tests.unit.local.test_state import STACK
 
-from pointsman.cli.up import Options, refuse_changes, settings_of
+from pointsman.cli.up import UpOptions, refuse_changes, settings_of
 from pointsman.core.errors import PortTaken, UserError
 from pointsman.local.ports import any_free
 
 
-def parse(*arguments: str) -> Options:
+def parse(*arguments: str) -> UpOptions:
     app = App(result_action="return_value")
 
     @app.default
-    def take(options: Options | None = None) -> Options:
-        return options or Options()
+    def take(options: UpOptions | None = None) -> UpOptions:
+        return options or UpOptions()
 
-    parsed: Options = app(list(arguments), exit_on_error=False)
+    parsed: UpOptions = app(list(arguments), exit_on_error=False)
     return parsed
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(Options(), id="defaults"),
-        pytest.param(Options(replicas=5, port=1, admin_port=2, fail_open=True, secure_serving=False), id="flags"),
-        pytest.param(Options(grpc_port=3, grpc_health_port=4, metrics_port=5, sim_port=6, model="x/y"), id="ports"),
+        pytest.param(UpOptions(), id="defaults"),
+        pytest.param(UpOptions(replicas=5, port=1, admin_port=2, fail_open=True, secure_serving=False), id="flags"),
+        pytest.param(UpOptions(grpc_port=3, grpc_health_port=4, metrics_port=5, sim_port=6, model="x/y"), id="ports"),
         pytest.param(
-            Options(sim_args="--mode echo --seed 1", picker_args="--explain --v 3", config=Path("/c.yaml")), id="texts"
+            UpOptions(sim_args="--mode echo --seed 1", picker_args="--explain --v 3", config=Path("/c.yaml")),
+            id="texts",
         ),
     ],
 )
-def test_detached_stack_gets_the_same_options(options: Options) -> None:
+def test_detached_stack_gets_the_same_options(options: UpOptions) -> None:
     assert parse(*options.arguments()) == options
     assert parse(*replace(options, detach=True).arguments()) == options
 
@@ -45,12 +46,12 @@ def test_detached_stack_gets_the_same_options(options: Options) -> None:
 @pytest.mark.parametrize("replicas", [0, -1, 101])
 def test_replicas_out_of_range(replicas: int) -> None:
     with pytest.raises(UserError, match=f"--replicas {replicas} is out of range"):
-        Options(replicas=replicas).check()
+        UpOptions(replicas=replicas).check()
 
 
 def test_configuration_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--config .*nothing\.yaml is not a file"):
-        Options(config=tmp_path / "nothing.yaml").check()
+        UpOptions(config=tmp_path / "nothing.yaml").check()
 
 
 @pytest.mark.parametrize("flag", ["port", "admin_port", "grpc_port", "grpc_health_port", "metrics_port"])
@@ -61,39 +62,39 @@ def test_taken_port_is_named_with_its_flag(flag: str) -> None:
         taken = holder.getsockname()[1]
         ports: dict[str, Any] = {"port": 0, "admin_port": 0, flag: taken}
         with pytest.raises(PortTaken, match=rf"port {taken} .* --{flag.replace('_', '-')}$"):
-            settings_of(Options(**ports))
+            settings_of(UpOptions(**ports))
 
 
 def test_ports_of_one_stack_differ() -> None:
     port = any_free()
     with pytest.raises(PortTaken, match="--admin-port"):
-        settings_of(Options(port=port, admin_port=port))
+        settings_of(UpOptions(port=port, admin_port=port))
 
 
 @pytest.mark.parametrize(
     ("options", "flag"),
     [
-        pytest.param(Options(port=8081), "--port", id="port"),
-        pytest.param(Options(model="other"), "--model", id="model"),
-        pytest.param(Options(fail_open=True), "--fail-open", id="fail open"),
-        pytest.param(Options(config=Path("/c")), "--config", id="config"),
+        pytest.param(UpOptions(port=8081), "--port", id="port"),
+        pytest.param(UpOptions(model="other"), "--model", id="model"),
+        pytest.param(UpOptions(fail_open=True), "--fail-open", id="fail open"),
+        pytest.param(UpOptions(config=Path("/c")), "--config", id="config"),
     ],
 )
-def test_what_cannot_change_while_it_runs(options: Options, flag: str) -> None:
+def test_what_cannot_change_while_it_runs(options: UpOptions, flag: str) -> None:
     with pytest.raises(UserError, match=rf"^{flag} cannot change while the stack runs: `pointsman down` first$"):
         refuse_changes(options, stack=STACK)
 
 
 def test_what_is_the_same_or_not_named_is_no_change() -> None:
-    refuse_changes(Options(replicas=9), stack=STACK)
-    refuse_changes(Options(port=8080, model="m"), stack=STACK)
+    refuse_changes(UpOptions(replicas=9), stack=STACK)
+    refuse_changes(UpOptions(port=8080, model="m"), stack=STACK)
 
 
 FILE = Path(__file__).parents[3] / "config" / "samples" / "sim_v1alpha1_simulatordeployment_minimal.yaml"
 
 
 def test_file_goes_on_to_the_detached_stack() -> None:
-    options = Options(file=FILE, any_ports=True)
+    options = UpOptions(file=FILE, any_ports=True)
     options.check()
     assert parse(*options.arguments()) == options
     assert parse("-f", str(FILE)).file == FILE
@@ -102,21 +103,21 @@ def test_file_goes_on_to_the_detached_stack() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param(Options(file=FILE, replicas=2), "--replicas cannot be combined with -f: say it in", id="flag"),
-        pytest.param(Options(file=FILE, fail_open=True), "--fail-open cannot be combined with -f", id="switch"),
-        pytest.param(Options(file=Path("/none.yaml")), r"/none\.yaml: cannot be read", id="no file"),
-        pytest.param(Options(any_ports=True), "--any-ports is about Services", id="any ports without a file"),
+        pytest.param(UpOptions(file=FILE, replicas=2), "--replicas cannot be combined with -f: say it in", id="flag"),
+        pytest.param(UpOptions(file=FILE, fail_open=True), "--fail-open cannot be combined with -f", id="switch"),
+        pytest.param(UpOptions(file=Path("/none.yaml")), r"/none\.yaml: cannot be read", id="no file"),
+        pytest.param(UpOptions(any_ports=True), "--any-ports is about Services", id="any ports without a file"),
     ],
 )
-def test_what_a_file_excludes(options: Options, message: str) -> None:
+def test_what_a_file_excludes(options: UpOptions, message: str) -> None:
     with pytest.raises(UserError, match=message):
         options.check()
 
 
 def test_stack_of_a_file_is_changed_by_its_file() -> None:
     of_file = msgspec.structs.replace(STACK, file=str(FILE), admin="")
-    refuse_changes(Options(file=FILE), stack=of_file)
+    refuse_changes(UpOptions(file=FILE), stack=of_file)
     with pytest.raises(UserError, match=r"--replicas cannot change a stack that is made from a file: edit .*minimal"):
-        refuse_changes(Options(replicas=2), stack=of_file)
+        refuse_changes(UpOptions(replicas=2), stack=of_file)
     with pytest.raises(UserError, match="the stack that runs is made from flags"):
-        refuse_changes(Options(file=FILE), stack=STACK)
+        refuse_changes(UpOptions(file=FILE), stack=STACK)

@@ -15,7 +15,7 @@ from pointsman.sim.engine.chance import Chance
 from pointsman.sim.engine.engine import TooLarge
 from pointsman.sim.engine.latency import sample
 from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs.job import Asker, Job
+from pointsman.sim.jobs.job import Caller, Job
 from pointsman.sim.jobs.spec import ChoiceSpec, Spec
 from pointsman.sim.pod.pod import Pod
 from pointsman.sim.text import tools
@@ -49,7 +49,7 @@ def resolve(pod: Pod, model: str | None) -> tuple[str, str | None]:
     raise Refusal(404, f"The model `{model}` does not exist.", param="model")
 
 
-def accept(pod: Pod, plan: Plan, *, request: Asker, request_id: str, headers: bytes) -> None:
+def accept(pod: Pod, plan: Plan, *, request: Caller, request_id: str, headers: bytes) -> None:
     """Start the job that the plan describes.
 
     Raises Refusal when it cannot be served.

@@ -12,7 +12,7 @@ from pointsman.core.numbers import whole
 from pointsman.sim.api import admin, controls, intake, openapi, plans, traffic
 from pointsman.sim.api.plans import Plan
 from pointsman.sim.failures import Refusal
-from pointsman.sim.jobs.job import Asker
+from pointsman.sim.jobs.job import Caller
 from pointsman.sim.pod.pod import Pod
 
 Control = Callable[[Pod, Request], Response]
@@ -65,21 +65,21 @@ class Routes:
     def __call__(self, request: Request) -> Response | None:
         """Answer a request, or take it on."""
         if not self.pod.settings.log_http:
-            return self._answer(request, asker=request)
+            return self._answer(request, caller=request)
         traffic.log_request(request)
-        answer = self._answer(request, asker=traffic.Logged(request))
+        answer = self._answer(request, caller=traffic.Logged(request))
         if answer is not None:
             traffic.log_response(answer)
         return answer
 
-    def _answer(self, request: Request, *, asker: Asker) -> Response | None:
+    def _answer(self, request: Request, *, caller: Caller) -> Response | None:
         reader = GENERATION.get(request.path)
         if reader is None:
             return self._control(request)
         if request.method != "POST":
             return _wrong_method(request, "POST")
         try:
-            self._generate(request, reader, asker=asker)
+            self._generate(request, reader, caller=caller)
         except Refusal as refusal:
             return refusal.response(self.identity)
         return None
@@ -102,7 +102,7 @@ class Routes:
             return answer
         return Response(answer.status, answer.body, answer.content_type, answer.headers + self.identity)
 
-    def _generate(self, request: Request, reader: Reader, *, asker: Asker) -> None:
+    def _generate(self, request: Request, reader: Reader, *, caller: Caller) -> None:
         pod = self.pod
         if pod.stopping:
             raise Refusal(503, "server is shutting down")
@@ -114,7 +114,7 @@ class Routes:
             request_id = request.headers.get(b"x-request-id", b"").decode("latin-1") or request_id
             headers += header_lines({"X-Request-Id": request_id})
         _asked_for_error(request)
-        intake.accept(pod, plan, request=asker, request_id=request_id, headers=headers)
+        intake.accept(pod, plan, request=caller, request_id=request_id, headers=headers)
 
 
 def _wrong_method(request: Request, allowed: str) -> Response:

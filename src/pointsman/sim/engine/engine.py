@@ -1,4 +1,4 @@
-"""What every engine shares: sequences, the waiting queue, adapter slots, blocks, and the books.
+"""What every engine shares: sequences, the waiting queue, adapter slots, blocks: its state.
 
 An engine is clock-free and does no I/O. `submit` and `abort` change it, `advance(now)` returns what happened up to
 now as `Step`s with exact times, and `next_wake` says when something will happen next. The server drives it with the
@@ -158,7 +158,7 @@ BlockEvent = BlockStored | BlockRemoved | AllBlocksCleared
 class Engine(Protocol):
     """What drivers need of an engine. Call `advance(now)` before `submit` or `abort` at the same moment."""
 
-    books: "Books"
+    state: "EngineState"
     slowdown: float
 
     def submit(self, work: Work, *, now: float) -> Seq: ...
@@ -169,7 +169,7 @@ class Engine(Protocol):
     def next_wake(self) -> float | None: ...
 
 
-class Books:
+class EngineState:
     """Waiting queue, running set, adapter slots and blocks of one engine; shared by both kinds."""
 
     def __init__(self, config: EngineConfig, *, hasher: Hasher | None = None, events: bool = False) -> None:

@@ -13,7 +13,18 @@ from collections import deque
 from itertools import count
 
 from pointsman.sim.engine.chance import Chance
-from pointsman.sim.engine.engine import ABORTED, DONE, RUNNING, WAITING, Books, EngineConfig, Hasher, Seq, Step, Work
+from pointsman.sim.engine.engine import (
+    ABORTED,
+    DONE,
+    RUNNING,
+    WAITING,
+    EngineConfig,
+    EngineState,
+    Hasher,
+    Seq,
+    Step,
+    Work,
+)
 from pointsman.sim.engine.latency import Batch, Pace, PacedModel
 
 
@@ -33,7 +44,7 @@ class LaneEngine:
         self.latency = latency
         self.catch_up = catch_up  # a late driver wants a sequence's tokens together, not each at its time
         self.slowdown = 1.0  # set by the driver; a factor on everything that begins from now on
-        self.books = Books(config, hasher=hasher, events=events)
+        self.state = EngineState(config, hasher=hasher, events=events)
         self._due: list[tuple[float, int, int, Seq]] = []  # deadline, tie-break, admission it was set for
         self._ties = count()
         self._rolling: deque[Seq] = deque()  # in the order of their deadlines, all `_gap` apart from the next
@@ -46,17 +57,17 @@ class LaneEngine:
     def submit(self, work: Work, *, now: float) -> Seq:
         """Queue the work, and start it if there is room."""
         chance = Chance(self.config.seed, work.id, "latency") if self.latency.varies else None
-        seq = self.books.enqueue(work, now=now, chance=chance)
+        seq = self.state.enqueue(work, now=now, chance=chance)
         self._admit(now)
         return seq
 
     def abort(self, seq: Seq, *, now: float) -> None:
         """Forget the sequence wherever it is; its room is free at once."""
         if seq.state == RUNNING:
-            self.books.leave(seq, state=ABORTED)
+            self.state.leave(seq, state=ABORTED)
             self._admit(now)
         elif seq.state == WAITING:
-            self.books.waiting.remove(seq)
+            self.state.waiting.remove(seq)
             seq.state = ABORTED
         seq.finished_at = now
 
@@ -89,7 +100,7 @@ class LaneEngine:
 
         With such a gap, what was due first is due first again: those in the middle of their answer need no heap.
         """
-        calm = self.books.pool is None and self.slowdown == 1.0
+        calm = self.state.pool is None and self.slowdown == 1.0
         gap = self.latency.steady if calm else None
         if gap != self._gap:
             for seq in self._rolling:
@@ -141,7 +152,7 @@ class LaneEngine:
         gap = at - seq.last_token_at
         left = seq.work.output_tokens - seq.generated
         # Blocks must grow one by one where they are limited; otherwise a zero gap needs no step per token.
-        tokens = left if self.latency.steady == 0.0 and self.books.pool is None else min(left, 1)
+        tokens = left if self.latency.steady == 0.0 and self.state.pool is None else min(left, 1)
         seq.computed = seq.work.prompt_tokens + seq.generated
         seq.generated += tokens
         if seq.first_token_at < 0:
@@ -150,7 +161,7 @@ class LaneEngine:
         done = seq.generated >= seq.work.output_tokens
         if done:
             seq.finished_at = at
-            self.books.leave(seq, state=DONE)
+            self.state.leave(seq, state=DONE)
             self._admit(at)
         else:
             self._continue(seq, at)
@@ -158,7 +169,7 @@ class LaneEngine:
         return Step(at, marked, tokens, gap, marked if joined else (), marked if done else ())
 
     def _continue(self, seq: Seq, at: float) -> None:
-        if self.books.pool is not None and not self._grow(seq):
+        if self.state.pool is not None and not self._grow(seq):
             return
         if self._gap is not None and seq.generated + 1 < seq.work.output_tokens:
             seq.deadline = at + self._gap
@@ -166,34 +177,34 @@ class LaneEngine:
             return
         steady = self.latency.steady
         if steady is None:
-            steady = self.latency.step_time(Batch(decode_seqs=1, running=len(self.books.running), chance=seq.chance))
+            steady = self.latency.step_time(Batch(decode_seqs=1, running=len(self.state.running), chance=seq.chance))
         heapq.heappush(self._due, (at + steady * self.slowdown, next(self._ties), seq.admission, seq))
 
     def _grow(self, seq: Seq) -> bool:
         """Find room for one more token, at the cost of those that came last; False if that was the sequence itself."""
-        books = self.books
-        while not books.grow(seq, upto=seq.tokens):
-            victim = max(books.running, key=lambda s: (s.order[0], s.admission))
-            books.preempt(victim)
+        state = self.state
+        while not state.grow(seq, upto=seq.tokens):
+            victim = max(state.running, key=lambda s: (s.order[0], s.admission))
+            state.preempt(victim)
             if victim is seq:
                 return False
-        books.cache(seq, computed=seq.tokens - 1)
+        state.cache(seq, computed=seq.tokens - 1)
         seq.computed = seq.tokens - 1
         return True
 
     def _admit(self, now: float) -> None:
-        books = self.books
-        while books.waiting:
-            index = books.next_waiting()
+        state = self.state
+        while state.waiting:
+            index = state.next_waiting()
             if index is None:
                 return
-            if books.pool is not None:
-                seq = books.waiting[index]
-                if not books.claim(seq, hits=books.lookup(seq), upto=seq.tokens):
+            if state.pool is not None:
+                seq = state.waiting[index]
+                if not state.claim(seq, hits=state.lookup(seq), upto=seq.tokens):
                     return
-            seq = books.admit(index, now=now)
-            if books.pool is not None:
-                books.cache(seq, computed=seq.tokens)
+            seq = state.admit(index, now=now)
+            if state.pool is not None:
+                state.cache(seq, computed=seq.tokens)
             self._start(seq, now)
 
     def _start(self, seq: Seq, now: float) -> None:
@@ -201,7 +212,7 @@ class LaneEngine:
         if work.remote_tokens or not self.latency.free:
             batch = Batch(
                 prefill_tokens=seq.tokens - seq.computed,
-                running=len(self.books.running),
+                running=len(self.state.running),
                 remote_tokens=work.remote_tokens,
                 chance=seq.chance,
             )

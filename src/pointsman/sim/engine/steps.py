@@ -17,7 +17,18 @@ for 256. `generated` of a decoding sequence is therefore brought up to date when
 import heapq
 from itertools import count
 
-from pointsman.sim.engine.engine import ABORTED, DONE, RUNNING, WAITING, Books, EngineConfig, Hasher, Seq, Step, Work
+from pointsman.sim.engine.engine import (
+    ABORTED,
+    DONE,
+    RUNNING,
+    WAITING,
+    EngineConfig,
+    EngineState,
+    Hasher,
+    Seq,
+    Step,
+    Work,
+)
 from pointsman.sim.engine.latency import Batch, Pace, StepLatency
 
 
@@ -30,7 +41,7 @@ class StepEngine:
         self.config = config
         self.latency = latency
         self.slowdown = 1.0  # set by the driver; a factor on every step formed from now on
-        self.books = Books(config, hasher=hasher, events=events)
+        self.state = EngineState(config, hasher=hasher, events=events)
         self._done = 0  # steps completed
         self._ends: float | None = None  # of the step under way
         self._began = 0.0
@@ -52,12 +63,12 @@ class StepEngine:
 
     def submit(self, work: Work, *, now: float) -> Seq:
         """Queue the work for the next step; an idle engine begins one at once. `advance(now)` comes first."""
-        seq = self.books.enqueue(work, now=now, chance=None)
+        seq = self.state.enqueue(work, now=now, chance=None)
         if work.remote_tokens:
-            self.books.waiting.remove(seq)
+            self.state.waiting.remove(seq)
             ready = now + self.latency.transfer_time(work.remote_tokens)
             heapq.heappush(self._arriving, (ready, next(self._ties), seq))
-            self.books.transferring = len(self._arriving)
+            self.state.transferring = len(self._arriving)
         if self._ends is None:
             self._form(now, after=None)
         return seq
@@ -66,13 +77,13 @@ class StepEngine:
         """Forget the sequence wherever it is; its blocks are free at once, the step under way keeps its time."""
         if seq.state == RUNNING:
             self._withdraw(seq)
-            self.books.leave(seq, state=ABORTED)
+            self.state.leave(seq, state=ABORTED)
         elif seq.state == WAITING:
             self._arriving = [entry for entry in self._arriving if entry[2] is not seq]
             heapq.heapify(self._arriving)
-            self.books.transferring = len(self._arriving)
-            if seq in self.books.waiting:
-                self.books.waiting.remove(seq)
+            self.state.transferring = len(self._arriving)
+            if seq in self.state.waiting:
+                self.state.waiting.remove(seq)
             seq.state = ABORTED
         seq.finished_at = now
 
@@ -117,8 +128,8 @@ class StepEngine:
         finished += [seq for seq in joined if seq not in self._decoding]
         for seq in finished:
             seq.last_token_at = seq.finished_at = at
-            self.books.cache(seq, computed=seq.tokens - 1)
-            self.books.leave(seq, state=DONE)
+            self.state.cache(seq, computed=seq.tokens - 1)
+            self.state.leave(seq, state=DONE)
         self._freed = len(finished)
         self._ends = None
         everyone = (*emitted, *joined) if joined else emitted
@@ -154,7 +165,7 @@ class StepEngine:
 
     def _watch_blocks(self, seq: Seq) -> None:
         """Note the step for which the sequence's tokens outgrow its blocks."""
-        if self.books.pool is None:
+        if self.state.pool is None:
             return
         room = (len(seq.held) + seq.anonymous) * self.config.block_size
         tokens = seq.work.prompt_tokens + self.generated_by(seq)
@@ -186,14 +197,14 @@ class StepEngine:
         `after` is when the step before it began, None if there was none.
         """
         while self._arriving and self._arriving[0][0] <= now:
-            self.books.requeue(heapq.heappop(self._arriving)[2])
-            self.books.transferring = len(self._arriving)
-        if not self.books.running and not self.books.waiting:
+            self.state.requeue(heapq.heappop(self._arriving)[2])
+            self.state.transferring = len(self._arriving)
+        if not self.state.running and not self.state.waiting:
             return
-        before = self.books.preemptions
+        before = self.state.preemptions
         self._grow_decoding()
         budget = self._serve_prefilling(self.config.max_num_batched_tokens - len(self._decoding))
-        if self.books.preemptions == before:
+        if self.state.preemptions == before:
             if self.config.pipelined and after is not None:
                 self._admit(budget, after, seen=after, reserved=self._freed)
             if after is None or not self.config.pipelined or not (self._chunks or self._decoding):
@@ -209,17 +220,17 @@ class StepEngine:
             if seq not in self._decoding or tokens <= (len(seq.held) + seq.anonymous) * self.config.block_size:
                 continue  # it left, or was preempted and has blocks of its own again
             if self._make_room(seq, upto=tokens):
-                self.books.cache(seq, computed=tokens - 1)
+                self.state.cache(seq, computed=tokens - 1)
                 seq.computed = tokens - 1
                 self._watch_blocks(seq)
 
     def _make_room(self, seq: Seq, *, upto: int) -> bool:
         """Grow a running sequence, at the cost of those admitted last; False if it was itself the last."""
-        books = self.books
-        while not books.grow(seq, upto=upto):
-            victim = max(books.running, key=lambda s: (s.order[0], s.admission))
+        state = self.state
+        while not state.grow(seq, upto=upto):
+            victim = max(state.running, key=lambda s: (s.order[0], s.admission))
             self._withdraw(victim)
-            books.preempt(victim)
+            state.preempt(victim)
             if victim is seq:
                 return False
         return True
@@ -233,27 +244,27 @@ class StepEngine:
         return budget
 
     def _schedule(self, seq: Seq, chunk: int) -> int:
-        self.books.cache(seq, computed=seq.computed + chunk)
+        self.state.cache(seq, computed=seq.computed + chunk)
         self._chunks.append((seq, chunk))
         return chunk
 
     def _admit(self, budget: int, now: float, *, seen: float | None = None, reserved: int = 0) -> None:
         """Start waiting sequences while slots, budget and blocks last."""
-        books = self.books
-        while budget > 0 and books.waiting:
-            index = books.next_waiting(seen=seen, reserved=reserved)
+        state = self.state
+        while budget > 0 and state.waiting:
+            index = state.next_waiting(seen=seen, reserved=reserved)
             if index is None:
                 return
-            seq = books.waiting[index]
-            hits = books.lookup(seq)
+            seq = state.waiting[index]
+            hits = state.lookup(seq)
             done = hits * self.config.block_size
             if seq.work.remote_tokens and not seq.preemptions:
                 done = max(done, min(seq.work.remote_tokens, seq.tokens - 1))
             chunk = min(seq.tokens - done, budget)
-            if not books.claim(seq, hits=hits, upto=done + chunk):
+            if not state.claim(seq, hits=hits, upto=done + chunk):
                 return
-            books.admit(index, now=max(now, seq.arrival))
-            books.cache(seq, computed=done)
+            state.admit(index, now=max(now, seq.arrival))
+            state.cache(seq, computed=done)
             seq.computed = done
             self._prefilling.append(seq)
             budget -= self._schedule(seq, chunk)
@@ -263,6 +274,6 @@ class StepEngine:
         attention = sum(chunk * (seq.computed + chunk // 2) for seq, chunk in self._chunks)
         decoding = len(self._decoding)
         self._batch_tokens = prefill + decoding
-        batch = Batch(prefill, attention, decoding, self._context, len(self.books.running))
+        batch = Batch(prefill, attention, decoding, self._context, len(self.state.running))
         self._began = now
         self._ends = now + self.latency.step_time(batch) * self.slowdown

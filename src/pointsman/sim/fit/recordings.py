@@ -163,14 +163,14 @@ def replay(recording: Recording, model: StepModel) -> Replay:
             number += 1
             first.update(dict.fromkeys(step.joined, number))
             last.update(dict.fromkeys(step.finished, number))
-            for seq in engine.books.running:
+            for seq in engine.state.running:
                 started.setdefault(seq, number + 1)
 
     for index, request in enumerate(recording.requests):
         note(engine.advance(request.arrival))
         work = Work(str(index), request.prompt_tokens, request.output_tokens)
         seqs.append(engine.submit(work, now=request.arrival))
-        if seqs[-1] in engine.books.running:
+        if seqs[-1] in engine.state.running:
             started[seqs[-1]] = number + 1
     while (wake := engine.next_wake) is not None:
         note(engine.advance(wake))

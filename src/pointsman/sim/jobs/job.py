@@ -30,7 +30,7 @@ class Sink(Protocol):
     def abort(self) -> None: ...
 
 
-class Asker(Protocol):
+class Caller(Protocol):
     """Who waits for an answer: an HTTP request, or a gRPC call."""
 
     headers: dict[bytes, bytes]
@@ -133,7 +133,7 @@ class Job:
 
     def __init__(
         self,
-        request: Asker,
+        request: Caller,
         spec: Spec,
         writer: Writer,
         *,

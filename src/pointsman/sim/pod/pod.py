@@ -123,8 +123,8 @@ class Pod:
     @property
     def load(self) -> int:
         """Sequences in the engine."""
-        books = self.engine.books
-        return len(books.running) + len(books.waiting) + books.transferring
+        state = self.engine.state
+        return len(state.running) + len(state.waiting) + state.transferring
 
     def next_id(self) -> str:
         """Return the next request id; the same seed gives the same ids in the same order."""
@@ -145,7 +145,7 @@ class Pod:
 
     def cached_share(self, prompt: Prompt, *, lora: str | None) -> float:
         """Return the share of a prompt's tokens that the cache holds."""
-        pool, size = self.engine.books.pool, self.settings.block_size
+        pool, size = self.engine.state.pool, self.settings.block_size
         if pool is None or not prompt.count:
             return 0.0
         keys = prompt.keys(start=self.root(lora or self.settings.model), block_size=size)
@@ -204,7 +204,7 @@ class Pod:
 
     def clear_cache(self) -> None:
         """Forget all cached blocks that nobody uses, and say so."""
-        self.engine.books.clear_cache()
+        self.engine.state.clear_cache()
         if self.on_blocks is not None:
             self.on_blocks()
 
@@ -261,29 +261,29 @@ class Pod:
     def gauges(self) -> Gauges:
         """Return what is true now, after everything that is due."""
         self._pump()
-        books = self.engine.books
-        running = ",".join(sorted(books.loras))
-        waiting = ",".join(sorted({seq.work.lora for seq in books.waiting if seq.work.lora}))
+        state = self.engine.state
+        running = ",".join(sorted(state.loras))
+        waiting = ",".join(sorted({seq.work.lora for seq in state.waiting if seq.work.lora}))
         if (running, waiting) != self._lora_state:
             self._lora_state = running, waiting
             self._lora_changed = self.wall()
-        queued = len(books.waiting) + books.transferring
-        return Gauges(len(books.running), queued, books.usage, running, waiting, self._lora_changed)
+        queued = len(state.waiting) + state.transferring
+        return Gauges(len(state.running), queued, state.usage, running, waiting, self._lora_changed)
 
     def page(self) -> bytes:
         """Return the metrics page."""
         if self._frozen is not None:
             return self._frozen
-        books = self.engine.books
+        state = self.engine.state
         gauges = fakes.lied(self.gauges(), self.settings.lie_metrics)
         if self._fakes is not None:
             interval = self.settings.fake_metrics_refresh_interval
             seconds = (self.clock() - self.started) // interval * interval
             gauges = self._fakes.gauges(gauges, seconds=seconds)
         counters: dict[str, float] = {
-            "prefix_cache_hits_total": books.hit_tokens,
-            "prefix_cache_queries_total": books.queried_tokens,
-            "num_preemptions_total": books.preemptions,
+            "prefix_cache_hits_total": state.hit_tokens,
+            "prefix_cache_queries_total": state.queried_tokens,
+            "num_preemptions_total": state.preemptions,
         }
         if self._fakes is not None:
             counters |= self._fakes.counters

@@ -137,18 +137,18 @@ class Run:
         self.check()
 
     def check(self) -> None:
-        books, config = self.engine.books, self.engine.config
-        assert len(books.running) <= config.max_num_seqs
-        assert len(books.loras) <= config.max_loras
-        assert not set(books.waiting) & set(books.running)
+        state, config = self.engine.state, self.engine.config
+        assert len(state.running) <= config.max_num_seqs
+        assert len(state.loras) <= config.max_loras
+        assert not set(state.waiting) & set(state.running)
         alive = [seq for seq in self.seqs if seq.state not in {DONE, ABORTED}]
-        assert len(alive) == len(books.waiting) + len(books.running) + books.transferring
-        if books.pool is not None:
-            assert books.pool.used + books.pool.free == books.pool.size
-            assert books.pool.used == len({k for s in books.running for k in s.held}) + sum(
-                s.anonymous for s in books.running
+        assert len(alive) == len(state.waiting) + len(state.running) + state.transferring
+        if state.pool is not None:
+            assert state.pool.used + state.pool.free == state.pool.size
+            assert state.pool.used == len({k for s in state.running for k in s.held}) + sum(
+                s.anonymous for s in state.running
             )
-            assert 0.0 <= books.usage <= 1.0
+            assert 0.0 <= state.usage <= 1.0
 
 
 @settings(max_examples=150, deadline=None)
@@ -165,9 +165,9 @@ def test_every_request_ends_once_with_all_its_tokens(config: EngineConfig, load:
         assert seq.state == DONE and seq in finished
         assert run.tokens[seq.work.id] == seq.work.output_tokens == seq.generated
         assert seq.arrival <= seq.scheduled_at <= seq.first_token_at <= seq.last_token_at == seq.finished_at
-    books = run.engine.books
-    assert not books.running and not books.waiting and not books.loras
-    assert books.pool is None or books.pool.used == 0
+    state = run.engine.state
+    assert not state.running and not state.waiting and not state.loras
+    assert state.pool is None or state.pool.used == 0
     if lockstep:
         for batch in RecordingModel.seen:
             assert 0 < batch.prefill_tokens + batch.decode_seqs <= config.max_num_batched_tokens
@@ -188,7 +188,7 @@ def test_the_same_seed_gives_the_same_times(config: EngineConfig, load: list[Arr
 @given(config=configs, load=arrivals, lockstep=st.booleans())
 def test_block_events_tell_what_is_cached(config: EngineConfig, load: list[Arrival], lockstep: bool) -> None:
     run = Run(build(config, lockstep=lockstep), load)
-    events = run.engine.books.events
+    events = run.engine.state.events
     assert events is not None
     cached: set[int] = set()
     for event in events:
@@ -204,7 +204,7 @@ def test_block_events_tell_what_is_cached(config: EngineConfig, load: list[Arriv
                 cached |= set(keys)
             case (int() as key,):
                 cached.remove(key)
-    pool = run.engine.books.pool
+    pool = run.engine.state.pool
     if pool is not None:
         assert all(pool.hits([key], limit=1) for key in cached)
 
@@ -223,14 +223,14 @@ def test_a_second_prompt_finds_the_blocks_of_the_first() -> None:
         engine.advance(wake)
     second = engine.submit(work_of(arrival, 1), now=9.0)
     assert (first.cached_tokens, second.cached_tokens) == (0, 16)
-    assert (engine.books.queried_tokens, engine.books.hit_tokens) == (34, 16)
+    assert (engine.state.queried_tokens, engine.state.hit_tokens) == (34, 16)
     follow_up = [*work_of(arrival, 0).prompt_ids, *range(5000, 5009), 1]
     keys = hashing.chain(follow_up, start=hashing.root("mNone"), block_size=BLOCK)
     third = Work(id="r2", prompt_tokens=27, output_tokens=1, keys=keys, prompt_ids=follow_up)
     assert engine.submit(third, now=9.0).state == "waiting"
     while (wake := engine.next_wake) is not None:
         engine.advance(wake)
-    assert engine.books.hit_tokens == 16 + 24  # the answer's full blocks are cached as well
+    assert engine.state.hit_tokens == 16 + 24  # the answer's full blocks are cached as well
 
 
 def test_when_blocks_run_out_the_last_admitted_gives_way_and_still_finishes() -> None:
@@ -238,7 +238,7 @@ def test_when_blocks_run_out_the_last_admitted_gives_way_and_still_finishes() ->
     seqs = [engine.submit(Work(id=str(i), prompt_tokens=15, output_tokens=20), now=0.0) for i in range(2)]
     while (wake := engine.next_wake) is not None:
         engine.advance(wake)
-    assert engine.books.preemptions >= 1
+    assert engine.state.preemptions >= 1
     assert seqs[0].preemptions == 0 and seqs[1].preemptions >= 1
     assert [seq.generated for seq in seqs] == [20, 20]
     assert seqs[0].finished_at < seqs[1].finished_at

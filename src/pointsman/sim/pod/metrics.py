@@ -2,14 +2,16 @@
 
 Gauges are read from the engine at the moment of a scrape, never from an asynchronous copy. Counters and histograms
 are plain numbers; each family keeps its finished text until it changes, so a scrape of an idle pod joins prepared
-bytes. Names and labels are llm-d-inference-sim's (`dialect` sim) or real vLLM's (`vllm`: label `engine`,
-`finished_reason`); families that only one of the two has are always there.
+bytes. That is why it does not use `core.families`: pickers read this page twenty times a second. Names and labels are
+llm-d-inference-sim's (`dialect` sim) or real vLLM's (`vllm`: label `engine`, `finished_reason`); families that only one
+of the two has are always there.
 """
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from pointsman.core.families import number
 from pointsman.sim.engine.engine import Seq, Step
 
 FIRST_TOKEN = (
@@ -42,13 +44,6 @@ def one_two_five(limit: int) -> tuple[int, ...]:
     """Return the bounds 1, 2, 5, 10, … up to the limit."""
     bounds = [m * 10**e for e in range(12) for m in (1, 2, 5)]
     return tuple(b for b in bounds if b <= limit)
-
-
-def number(value: float) -> str:
-    """Return the number as Prometheus clients write it: no trailing `.0`."""
-    if value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    return repr(float(value))
 
 
 class Family(Protocol):

@@ -3,8 +3,9 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from pointsman.core.families import number
 from pointsman.sim.engine.engine import Seq, Step, Work
-from pointsman.sim.pod.metrics import Gauges, Metrics, number, one_two_five
+from pointsman.sim.pod.metrics import Gauges, Metrics, one_two_five
 
 
 def make(*, dialect: str = "sim", model: str = "m") -> Metrics:

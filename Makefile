@@ -27,7 +27,8 @@ test: $(VENV)/.dev  ## all checks and all tests
 	@BIN=$(BIN) WORKERS=$(WORKERS) tools/check all
 
 e2e: $(VENV)/.dev  ## tests on a real node: one on this machine (root on Linux), or E2E_KUBECONFIG=… E2E_IMAGE=…
-	@POINTSMAN_E2E=1 $(BIN)/python -m pytest -q tests/e2e $(ARGS)
+	@# In order: they tell one story, from the install to the uninstall; a node for each would take an hour.
+	@POINTSMAN_E2E=1 $(BIN)/python -m pytest -q -p no:randomly tests/e2e $(ARGS)
 
 cluster-up: $(VENV)/.dev  ## a Kubernetes with a real node on this machine, in namespaces of its own (root)
 	@$(BIN)/python -m tools.node.cluster up

@@ -16,7 +16,7 @@ async def test_it_starts_from_the_environment_and_ends_when_told(
 ) -> None:
     await define(client)
     program = tmp_path / "widget_operator.py"
-    program.write_text(source())
+    program.write_text(source().replace("port=8080", "port=0"))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(program),

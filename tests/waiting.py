@@ -2,7 +2,8 @@
 
 `until` waits for a true value in an event loop, `wait_until` without one. `eventually` waits until an attempt raises
 nothing, whatever it returns. All of them are for another task, thread or process to get somewhere; none is a proof that
-something does not happen.
+something does not happen. Who waits leaves the cores to what it waits for: a question that takes long is asked less
+often.
 """
 
 import asyncio
@@ -14,8 +15,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 Errors = tuple[type[Exception], ...]
 
-PATIENCE = 20.0
-"""Seconds: a busy machine is slow."""
+PATIENCE = 90.0
+"""Seconds: a busy machine is slow, and who is not late does not wait for it."""
+_REST = 3
+"""How many times as long as a question took the next one is put off at least, up to `_LONGEST` seconds."""
+_LONGEST = 1.0
 NOT_YET: Errors = (AssertionError, LookupError, OSError)
 
 
@@ -25,6 +29,7 @@ async def until(
     """Return the first true value of a condition, plain or a coroutine; `despite` has the errors to wait out."""
     deadline = time.monotonic() + within
     while True:
+        asked = time.monotonic()
         problem: Exception | None = None
         seen: object = None
         try:
@@ -37,7 +42,7 @@ async def until(
             return seen
         if time.monotonic() > deadline:
             raise _late(seen, problem, within) from problem
-        await asyncio.sleep(every)
+        await asyncio.sleep(_pause(asked, every))
 
 
 def wait_until(
@@ -46,6 +51,7 @@ def wait_until(
     """Return the first true value of a condition, which asks another process and may fail until that is ready."""
     deadline = time.monotonic() + within
     while True:
+        asked = time.monotonic()
         problem: Exception | None = None
         seen: object = None
         try:
@@ -55,19 +61,24 @@ def wait_until(
             problem = error
         if time.monotonic() > deadline:
             raise _late(seen, problem, within) from problem
-        time.sleep(every)
+        time.sleep(_pause(asked, every))
 
 
-async def eventually(attempt: Callable[[], Awaitable[T]], *, within: float = 30.0, every: float = 0.05) -> T:
+async def eventually(attempt: Callable[[], Awaitable[T]], *, within: float = PATIENCE, every: float = 0.05) -> T:
     """Return what the attempt returns once it raises nothing; its last error after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
+        asked = time.monotonic()
         try:
             return await attempt()
         except Exception:
             if time.monotonic() > deadline:
                 raise
-        await asyncio.sleep(every)
+        await asyncio.sleep(_pause(asked, every))
+
+
+def _pause(asked: float, every: float) -> float:
+    return max(every, min(_REST * (time.monotonic() - asked), _LONGEST))
 
 
 def _late(seen: object, problem: Exception | None, within: float) -> AssertionError:

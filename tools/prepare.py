@@ -1,8 +1,8 @@
 """Build what the tests need and the cache lacks: say what and for how long, then show that it goes on.
 
-`python -m tools.prepare` builds; with `--announce` it only says what it would, and exits 1 if there is anything. The
-builds themselves belong to their scripts and tests, and take the same locks: a test that needs one waits for it and
-never builds it a second time. One after the other, since Go uses all cores for each.
+`python -m tools.prepare` builds; with `--announce` it only says what it would, and exits 1 if that is worth a run of
+its own. The builds themselves belong to their scripts and tests, and take the same locks: a test that needs one waits
+for it and never builds it a second time. One after the other, since Go uses all cores for each.
 """
 
 import os
@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import gotools
+from tests.browser import assets as browser
 from tests.cluster import assets as plane
 from tests.istio import assets as istio
+from tools import compiled
 
 from pointsman.local import envoy
 
 TOOLS = Path(__file__).parent
+ALONG = 1  # minutes of building that the tests which need it do themselves: to split a run costs more
 EVERY = 60.0  # seconds between lines about a build that goes on
 _ENVOY = "import os, sys; from pointsman.local.envoy import find; find(os.environ, say=lambda _: None)"
 
@@ -48,6 +51,20 @@ BUILDS = (
         minutes=1,
         command=(sys.executable, "-c", _ENVOY),
         present=envoy.is_there,
+        go=False,
+    ),
+    Build(
+        name="Debian's Chromium and Prometheus",
+        minutes=1,
+        command=(str(TOOLS / "browser" / "build"),),
+        present=lambda env: not browser.possible(env) or browser.built(env) is not None,
+        go=False,
+    ),
+    Build(
+        name="the picker's compiled form",
+        minutes=1,
+        command=(sys.executable, "-m", "tools.compiled"),
+        present=lambda env: bool(compiled.missing(env)) or compiled.place(env).exists(),
         go=False,
     ),
     _tool("h2spec"),
@@ -122,7 +139,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--announce"]:
         if builds:
             say(announcement(builds, cache=envoy.cache_folder(os.environ)))
-        return int(bool(builds))
+        return int(sum(build.minutes for build in builds) > ALONG)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = [build for build in builds if not run(build, say=say)]
     return int(bool(failed))

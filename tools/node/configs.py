@@ -153,6 +153,8 @@ def _coredns_pod() -> dict[str, Any]:
         "image": COREDNS,
         "imagePullPolicy": "Never",
         "args": ["-conf", "/etc/coredns/Corefile"],
+        # Without, it has 2 shares beside the 1024 of anything else on the machine, and names get lost.
+        "resources": {"requests": {"cpu": "100m", "memory": "70Mi"}},
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
         "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns", "readOnly": True}],
     }

@@ -41,7 +41,8 @@ class Builder:
     def build(self, context: Path, *, name: str, archive: Path) -> None:
         """Build the Dockerfile of a directory on the base and write the image as an archive that `ctr` imports."""
         mounts = [f"--volume={source}:{target}:ro" for source, target in self._pip(os.environ).items()]
-        options = [f"--build-arg=BASE={BASE}", f"--tag={name}", "--pull=never", "--layers=false"]
+        both = (f"--build-arg=BASE={BASE}", f"--build-arg=BUILDER={BASE}")
+        options = [*both, f"--tag={name}", "--pull=never", "--layers=false"]
         self._buildah("bud", "--quiet", *self._policy, *options, *mounts, str(context))
         self._buildah("push", "--quiet", *self._policy, name, f"oci-archive:{archive}:{name}")
 
@@ -59,12 +60,15 @@ class Builder:
         return {path: "/etc/pip.conf", **{one: str(one) for one in named if one.exists()}}
 
     def _buildah(self, *arguments: str) -> str:
-        storage = [f"--root={self._directory / 'storage'}", f"--runroot={self._directory / 'run'}"]
+        # By flag: beside --root the variable STORAGE_DRIVER is not looked at, and overlay on an overlay does not work.
+        storage = [
+            *(f"--root={self._directory / 'storage'}", f"--runroot={self._directory / 'run'}"),
+            "--storage-driver=vfs",
+        ]
         environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self._directory),
             "TMPDIR": str(self._directory),
-            "STORAGE_DRIVER": "vfs",
             "BUILDAH_ISOLATION": "chroot",
             "CONTAINERS_REGISTRIES_CONF": str(self._directory / "registries.conf"),
         }

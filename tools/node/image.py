@@ -34,6 +34,7 @@ def write_image(
     layers: Sequence[Layer],
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
+    user: str = "",
 ) -> None:
     """Write the image. Its name needs a host part (`localhost/x:1`), else it is looked for in a public registry."""
     architecture = _ARCHITECTURES[platform.machine()]
@@ -44,7 +45,11 @@ def write_image(
         config = {
             "architecture": architecture,
             "os": "linux",
-            "config": {"Entrypoint": list(command), "Env": [f"{key}={value}" for key, value in variables.items()]},
+            "config": {
+                "Entrypoint": list(command),
+                "Env": [f"{key}={value}" for key, value in variables.items()],
+                "User": user,
+            },
             "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in packed]},
         }
         manifest = {

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tools.kube.collector import SELDOM
 from tools.kube.pki import API_NAMES, Authority
 from tools.node import configs
 from tools.node.isolation import enter_mounts, enter_network
@@ -184,7 +185,7 @@ class Node:
                 stdout=log,
                 stderr=log,
                 cwd=self._places.state,
-                env=self._places.environment(),
+                env={**self._places.environment(), **SELDOM},
                 start_new_session=True,
             )
 

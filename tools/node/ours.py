@@ -19,7 +19,10 @@ NAMES = (
     "ghcr.io/llm-d/llm-d-inference-scheduler:v0.4.0",
     "cr.kgateway.dev/kgateway-dev/envoy-wrapper:v2.1.1",
     "docker.io/istio/proxyv2:1.28.1",
+    "gcr.io/ecoeng-llmd/llm-d-inference-scheduler:alpn-fix",
 )
+KEPT = 3
+"""Images in the cache, the newest: one per change of the source would fill the disk, but clones take turns."""
 CONTENT = (
     "Dockerfile",
     ".dockerignore",
@@ -27,6 +30,7 @@ CONTENT = (
     "README.md",
     "LICENSE",
     "requirements/build.txt",
+    "requirements/compile.txt",
     "requirements/runtime.txt",
 )
 
@@ -43,9 +47,9 @@ def build_image(node: Path) -> Path:
         partial = Path(scratch) / "image.tar"
         builder.build(ROOT, name=IMAGE, archive=partial)
         partial.rename(archive)
-    for older in archive.parent.glob("image-*.tar"):
-        if older != archive:  # one per change of the source would fill the disk
-            older.unlink()
+    archives = sorted(archive.parent.glob("image-*.tar"), key=lambda each: each.stat().st_mtime, reverse=True)
+    for older in archives[KEPT:]:
+        older.unlink(missing_ok=True)
     return archive
 
 

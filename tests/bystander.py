@@ -3,16 +3,18 @@
 `watched` first measures a calm baseline, then keeps sending while the block runs, and judges at the end: no errors, and
 a p99 of at most three times the bystander's own baseline. The baseline is taken in the same test, so a busy machine
 slows both down. Below `NOISE` a difference says more about the machine than about us, so a baseline counts as at
-least that much. A machine that becomes busier during the attack is measured by a thread that only sleeps: each of
-the processes on an exchange's way may be woken as late as that.
+least that much. A machine that becomes busier during the attack is measured twice: by a thread that only sleeps (each
+of the processes on an exchange's way may be woken as late as that), and by how long our processes were ready to run
+and had no core (`starved`).
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,11 +43,12 @@ class Bystander:
     during: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     lags: list[float] = field(default_factory=list)  # how late the machine wakes somebody, during the attack
+    starved: float = 1.0  # how much longer our processes took than they had to, for want of a core
 
     @property
     def limit(self) -> float:
         """The p99 that it may have at most."""
-        return FACTOR * max(p99(self.calm), NOISE, WAKES * p99(self.lags))
+        return FACTOR * max(p99(self.calm), NOISE * self.starved, WAKES * p99(self.lags))
 
     def judge(self) -> None:
         """Fail when the attack was noticed."""
@@ -56,14 +59,14 @@ class Bystander:
     def __str__(self) -> str:
         return (
             f"{len(self.during)} exchanges, errors {dict(self.errors)}, p99 {p99(self.during) * 1000:.0f} ms "
-            f"(calm {p99(self.calm) * 1000:.0f} ms, the machine {p99(self.lags) * 1000:.0f} ms, "
-            f"limit {self.limit * 1000:.0f} ms)"
+            f"(calm {p99(self.calm) * 1000:.0f} ms, the machine {p99(self.lags) * 1000:.0f} ms late, "
+            f"{self.starved:.1f} times as slow, limit {self.limit * 1000:.0f} ms)"
         )
 
 
 @asynccontextmanager
 async def watched(
-    send: Send, *, clients: int = 2, pause: float = 0.01, calm: int = 60, least: int = 20
+    send: Send, *, clients: int = 2, pause: float = 0.025, calm: int = 60, least: int = 20
 ) -> AsyncIterator[Bystander]:
     """Run the block, which attacks, beside a client that must not notice."""
     seen = Bystander()
@@ -78,6 +81,7 @@ async def watched(
             seen.during.append(await _time(send, seen))
             await asyncio.sleep(pause)
 
+    before = _scheduled()
     with _sleeper(seen.lags):
         async with asyncio.TaskGroup() as group:
             for _ in range(clients):
@@ -86,8 +90,37 @@ async def watched(
                 yield seen
             finally:
                 over = True
+    seen.starved = _starved(before, _scheduled())
     print(f"bystander: {seen}")
     seen.judge()
+
+
+Shares = dict[Path, tuple[int, int]]
+
+
+def _scheduled() -> Shares:
+    """Return how long each thread of what we started has run, and has waited for a core, in nanoseconds."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = stat.read_text().rpartition(") ")[2].split()[1]
+            parents.setdefault(int(parent), []).append(int(stat.parent.name))
+    ours: list[int] = [os.getpid()]
+    found: Shares = {}
+    for pid in ours:
+        ours += parents.get(pid, ())
+        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError):
+                run, waited, _ = thread.read_text().split()
+                found[thread] = int(run), int(waited)
+    return found
+
+
+def _starved(before: Shares, after: Shares) -> float:
+    """Return how many times as long as they ran our processes took for it."""
+    run = sum(now[0] - before.get(thread, (0, 0))[0] for thread, now in after.items())
+    waited = sum(now[1] - before.get(thread, (0, 0))[1] for thread, now in after.items())
+    return (run + waited) / run if run > 0 else 1.0
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def _own_node(directory: Path) -> Iterator[Cluster]:
 
     places = node.places_of(directory / "state")
     image = build_image(places.node)
-    before = Traces.take()
+    before = Traces.take(places.cgroup)
     guard = _guard(places.state)
     try:
         times = node.up(places, images=[image])
@@ -69,7 +69,7 @@ def _own_node(directory: Path) -> Iterator[Cluster]:
     finally:
         node.down(places)
         guard.communicate(b"done\n")
-    left = Traces.take().beyond(before)
+    left = Traces.take(places.cgroup).beyond(before)
     assert not left, f"the node left traces: {left}"
 
 

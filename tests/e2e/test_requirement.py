@@ -5,10 +5,13 @@ One story in order: install, the whole stack, requests while its simulators come
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.browser import assets as browser
+from tests.cluster.assets import Missing
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import traffic
 from tests.waiting import wait_until
@@ -159,6 +162,23 @@ def test_a_port_forward_reaches_the_pod_that_was_picked(
     (chosen,) = (one["name"] for one in decision["candidates"] if one["address"] == decision["picked"][0])
     assert served == chosen.removesuffix("-rank-0")
     assert served in ready_pods(cluster, "llm-d.ai/role=decode")
+
+
+def test_the_page_is_watched_through_a_port_forward(cluster: Cluster, installed: str, token: str) -> None:
+    try:
+        folder = browser.find()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    told = cluster.bash(f"""
+        kubectl port-forward -n llm-d-sim deployment/gaie-sim-epp 9090:9090 >/dev/null &
+        trap 'kill $!' EXIT
+        curl -s -o /dev/null --retry 20 --retry-delay 1 --retry-connrefused http://127.0.0.1:9090/
+        {sys.executable} -m tests.browser.visit {folder} http://127.0.0.1:9090/ {token}
+    """)
+    shown = json.loads(told)
+    assert shown["status"] == "● live"
+    watched = {name.removesuffix("-rank-0") for name in shown["endpoints"]}
+    assert watched >= set(ready_pods(cluster, "llm-d.ai/role=decode"))
 
 
 def test_no_request_fails_while_simulators_come_and_go(cluster: Cluster, installed: str, namespace: str) -> None:

@@ -18,15 +18,18 @@ class Traces:
     files: frozenset[str]
 
     @classmethod
-    def take(cls) -> "Traces":
-        """Look at the machine."""
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    def take(cls, cgroup: str) -> "Traces":
+        """Look at the machine; of cgroups and processes at those of one node, since others may run beside it.
+
+        Nor does what is mounted below /sys/kernel count: the kernel does that when anybody looks there, a profiler say.
+        """
+        points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         files = (str(path) for place in PLACES if Path(place).is_dir() for path in Path(place).iterdir())
         return cls(
-            mounts=frozenset(line.split(" ")[4] for line in lines),
+            mounts=frozenset(point for point in points if not point.startswith("/sys/kernel/")),
             interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
-            cgroups=frozenset(str(path) for path in Path("/sys/fs/cgroup").rglob("*pointsman-node*")),
-            programs=frozenset(_programs()),
+            cgroups=frozenset(str(path) for path in Path("/sys/fs/cgroup").rglob(f"*{cgroup}*")),
+            programs=frozenset(_programs(cgroup)),
             files=frozenset(files),
         )
 
@@ -36,7 +39,7 @@ class Traces:
         return {name: found for name, found in new.items() if found}
 
 
-def _programs() -> list[str]:
+def _programs(cgroup: str) -> list[str]:
     """Return the node's programs that run, with their numbers; other tests' processes are theirs."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -45,6 +48,6 @@ def _programs() -> list[str]:
             groups = (entry / "cgroup").read_text() if entry.name.isdigit() else ""
         except OSError:
             continue
-        if "pointsman-node" in groups and Path(command).name.startswith(NODE_PROGRAMS):
+        if cgroup in groups and Path(command).name.startswith(NODE_PROGRAMS):
             found.append(f"{Path(command).name} {entry.name}")
     return found

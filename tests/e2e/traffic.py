@@ -1,4 +1,4 @@
-"""Requests without a pause, from inside the cluster, until told to stop; each answer is held against the pick.
+"""Requests, from inside the cluster, until told to stop; each answer is held against the pick.
 
 `traffic` runs a Pod of our image. What runs in it is this very file, with nothing but the standard library, so it needs
 no way into the cluster's network from outside. It ends when a file appears, and prints what it saw as one line of JSON.
@@ -6,8 +6,10 @@ no way into the cluster's network from outside. It ends when a file appears, and
 
 import http.client
 import json
+import socket
 import sys
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 STOP = Path("/tmp/stop")
 TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-WORKERS = 8
+WORKERS = 5
+PAUSE = 0.05  # seconds of a worker between two requests: without, they take every core while Pods start
 
 
 def request(host: str, method: str, path: str, *, body: str = "", headers: dict[str, str]) -> tuple[int, Any, bytes]:
@@ -32,6 +35,16 @@ def request(host: str, method: str, path: str, *, body: str = "", headers: dict[
         return answer.status, answer.headers, answer.read()
     finally:
         connection.close()
+
+
+def resolved(host: str) -> str:
+    """Return a host with its address, once it has one: lookups that get lost on a busy node are no request's fault."""
+    name, _, port = host.rpartition(":")
+    while True:
+        try:
+            return f"{socket.gethostbyname(name)}:{port}"
+        except socket.gaierror:
+            time.sleep(1)
 
 
 def picked_for(picker: str, identity: str) -> set[str]:
@@ -65,12 +78,14 @@ def send(gateway: str, picker: str, *, served: "Counter[str]", wrong: list[str])
 
 
 def main(gateway: str, picker: str = "") -> None:
+    gateway, picker = resolved(gateway), picker and resolved(picker)
     served: Counter[str] = Counter()
     wrong: list[str] = []
 
     def work() -> None:
         while not STOP.exists():
             send(gateway, picker, served=served, wrong=wrong)
+            time.sleep(PAUSE)
 
     workers = [threading.Thread(target=work) for _ in range(WORKERS)]
     for worker in workers:

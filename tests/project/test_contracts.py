@@ -35,6 +35,7 @@ VIOLATIONS = [
     pytest.param("core/http/exchange.py", "pointsman.core.http.client", id="an exchange knows its socket"),
     pytest.param("core/http/connection.py", "asyncio", id="HTTP is read by a socket"),
     pytest.param("wire/control.py", "pointsman.wire.connection", id="control frames know streams"),
+    pytest.param("doctor/cluster/chain.py", "pointsman.doctor.gather.cluster", id="a check asks the cluster"),
     pytest.param("local/stack.py", "pointsman.operator.process", id="siblings know each other"),
     pytest.param("core/errors.py", "pointsman.kube.errors", id="the core knows what stands on it"),
 ]

@@ -5,6 +5,7 @@ libyaml calls itself for each level (at some ten thousand the process would be g
 anywhere. So depth, digits and what is meant by references are bounded.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,23 @@ def parse_yaml(text: str | bytes, *, name: str) -> Any:
 
     Raises UserError naming `name`, line and column when it is not YAML.
     """
+    return _parse(text, name=name, load=lambda data: yaml.load(data, Loader=_Bounded))  # noqa: S506 - safe, and bounded
+
+
+def parse_first(text: str | bytes, *, name: str) -> tuple[Any, bool]:
+    """Return the first document in the text, and whether others follow that say something.
+
+    Raises UserError as `parse_yaml` does.
+    """
+    found = _parse(text, name=name, load=lambda data: list(yaml.load_all(data, Loader=_Bounded)))
+    return (found[0] if found else None), any(each is not None for each in found[1:])
+
+
+def _parse(text: str | bytes, *, name: str, load: Callable[[bytes], Any]) -> Any:
     try:
         text = text.encode() if isinstance(text, str) else text
         _refuse_depth(text, name=name)
-        found = yaml.load(text, Loader=_Bounded)  # noqa: S506 - a safe loader, with bounds
+        found = load(text)
         if b"*" in text:
             _refuse_bomb(found, name=name)
         return found

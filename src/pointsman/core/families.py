@@ -104,13 +104,17 @@ class Cell:
 class Histogram:
     """A distribution per label set. Writers keep the cell and observe on it."""
 
-    __slots__ = ("_bounds", "_edges", "_help", "_names", "cells")
+    __slots__ = ("_edges", "_help", "_names", "_shown", "bounds", "cells")
 
-    def __init__(self, every: tuple[Name, ...], text: str, *, bounds: Sequence[float]) -> None:
+    def __init__(
+        self, every: tuple[Name, ...], text: str, *, bounds: Sequence[float], shown: Sequence[float] = ()
+    ) -> None:
+        """Make a family; `shown` are those of the bounds that its first name has, where old names have more."""
         self._names = every
         self._help = text
-        self._bounds = bounds
+        self.bounds = bounds
         self._edges = [*(number(bound) for bound in bounds), "+Inf"]
+        self._shown = frozenset([*map(number, shown), "+Inf"]) if shown else frozenset(self._edges)
         self.cells: dict[Labels, Cell] = {}
 
     def cell(self, key: Labels) -> Cell:
@@ -119,7 +123,7 @@ class Histogram:
         if cell is None:
             if len(self.cells) >= _MOST_CELLS:
                 key = ("other",) * len(key)
-            cell = self.cells[key] = self.cells.get(key) or Cell(self._bounds)
+            cell = self.cells[key] = self.cells.get(key) or Cell(self.bounds)
         return cell
 
     def render(self) -> Iterable[str]:
@@ -137,7 +141,7 @@ class Histogram:
         for key, cell in self.cells.items():
             short = tuple([key[at] for at in name.columns])
             if short not in sums:
-                sums[short] = Cell(self._bounds)
+                sums[short] = Cell(self.bounds)
             sums[short].add(cell)
         return sums
 
@@ -145,9 +149,11 @@ class Histogram:
         labels = _labels(name.labels, key)
         before = f"{name.name}_bucket{{{labels},le=" if labels else f"{name.name}_bucket{{le="
         total = 0
+        every = name is not self._names[0]
         for edge, count in zip(self._edges, cell.counts, strict=True):
             total += count
-            yield f'{before}"{edge}"}} {total}\n'
+            if every or edge in self._shown:
+                yield f'{before}"{edge}"}} {total}\n'
         braces = f"{{{labels}}}" if labels else ""
         yield f"{name.name}_sum{braces} {number(cell.sum)}\n{name.name}_count{braces} {total}\n"
 

@@ -19,7 +19,7 @@ Routes = Mapping[str, Callable[[], Response]]
 class Guard(Protocol):
     """Who lets readers in."""
 
-    async def answer(self, request: Request, say: Callable[[], Response], /) -> Response:
+    async def answer(self, request: Request, say: Callable[[], Response], /) -> Response | None:
         """Return what the page says, or why this reader is not told."""
 
 
@@ -34,7 +34,7 @@ def readiness(missing: Iterable[object]) -> Response:
     return text(503, "".join(lines)) if lines else text(200, "ok\n")
 
 
-def answer(request: Request, routes: Routes, *, guard: Guard | None = None) -> Response | Awaitable[Response]:
+def answer(request: Request, routes: Routes, *, guard: Guard | None = None) -> Response | Awaitable[Response | None]:
     """Return what a route says; a path that is none lists those that are."""
     route = routes.get(request.path)
     if route is None:

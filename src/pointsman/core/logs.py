@@ -3,140 +3,118 @@
 Level numbers are klog's, as every llm-d component takes them (`-v 2` default, 3 verbose, 4 debug, 5 trace). Nothing
 in a request's path logs at level 2; a log call that is filtered out costs one comparison.
 
-Whoever can make a server fail must not choose what its log costs or holds. So an exception becomes its type and the
-last places that it came through (`faults`), on the same line; the same one again is counted, not written. Each value is
-cut, and a character that a terminal would obey is written as its escape. A line that cannot be written, because the
-disk is full or nobody reads, is lost; the next that can be says how many were.
+An exception becomes its type and the last places that it came through (`faults`), on the same line; what a line may
+hold, and what happens when it cannot be written, is in `lines`.
 """
 
-import logging
 import sys
 import time
-from collections.abc import Callable, MutableMapping
-from typing import Any, Literal, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Literal
 
-import structlog
-
-from pointsman.core.faults import describe, place
+from pointsman.core.faults import Faults
+from pointsman.core.lines import LEVELS, Event, Lines, as_json, as_text, cut_values
 
 Encoding = Literal["json", "console"]
-Event = MutableMapping[str, Any]
 
-_MOST_TEXT = 1000
-_AT_FIRST = 3
-_INTERVAL = 10.0
-_MOST_PLACES = 256
+_DEBUG, _INFO, _WARNING, _ERROR = range(4)
 
 
-class Bounded(str):
-    """A text that its writer has cut already, to a length that is its own business."""
+class Log:
+    """Writes events under its module's name, each with values that belong to it."""
 
-    __slots__ = ()
+    __slots__ = ("_module",)
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def debug(self, event: str, **values: Any) -> None:
+        """Write what helps to follow a fault."""
+        if _journal.least <= _DEBUG:
+            _journal.take(_DEBUG, event, self._module, values)
+
+    def info(self, event: str, **values: Any) -> None:
+        """Write what someone may want to know afterwards."""
+        if _journal.least <= _INFO:
+            _journal.take(_INFO, event, self._module, values)
+
+    def warning(self, event: str, **values: Any) -> None:
+        """Write what someone should look at."""
+        _journal.take(_WARNING, event, self._module, values)
+
+    def error(self, event: str, **values: Any) -> None:
+        """Write what did not work."""
+        _journal.take(_ERROR, event, self._module, values)
+
+    def exception(self, event: str, **values: Any) -> None:
+        """Write what did not work, because of the exception that is being handled."""
+        _journal.take(_ERROR, event, self._module, {**values, "exc_info": sys.exception()})
+
+
+def get_logger(name: str) -> Log:
+    """Return a logger that carries its module's name."""
+    return Log(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """Which events are written, and how: from the least level on, each by `write` once it is bounded."""
+
+    least: int
+    faults: Faults
+    write: Callable[[Event], object]
+    now: Callable[[], float] = time.time
+
+    def take(self, level: int, event: str, module: str, values: Mapping[str, Any]) -> None:
+        """Write one event, with what its task is at; a fault that was told often enough is only counted."""
+        stamp = datetime.fromtimestamp(self.now(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        said = {"timestamp": stamp, "level": LEVELS[level], "event": event, "module": module}
+        whole = {**said, **_TASK.get(), **values}
+        if self.faults.tell(whole):
+            cut_values(whole)
+            self.write(whole)
+
+
+_TASK: ContextVar[Mapping[str, Any]] = ContextVar("what this task is at", default=MappingProxyType({}))
+
+
+@contextmanager
+def at_work(**values: Any) -> Iterator[None]:
+    """Add values to every event of this task until the block ends."""
+    token = _TASK.set({**_TASK.get(), **values})
+    try:
+        yield
+    finally:
+        _TASK.reset(token)
 
 
 def configure_logs(*, verbosity: int = 2, encoding: Encoding = "console") -> None:
-    """Set up structlog for the process; called once by a command before it starts anything."""
-    level = logging.WARNING if verbosity < 1 else logging.INFO if verbosity < 4 else logging.DEBUG
-    last: Any = (
-        structlog.processors.JSONRenderer()
-        if encoding == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            Faults(clock=time.monotonic, messages=verbosity >= 4),
-            cut_values,
-            last,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: Lines(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    """Set up the logs of the process; called once by a command before it starts anything."""
+    keep_by(made(verbosity=verbosity, encoding=encoding))
 
 
-def get_logger(name: str) -> Any:
-    """Return a logger that carries its module's name."""
-    return structlog.get_logger(module=name)
+def keep_by(journal: Journal) -> Journal:
+    """Let this journal take every event from now on, and return the one that did before."""
+    global _journal
+    before, _journal = _journal, journal
+    return before
 
 
-class Faults:
-    """Writes what an exception was, and where; of many alike the first few of an interval, then their number."""
+def made(*, verbosity: int = 2, encoding: Encoding = "console") -> Journal:
+    """Return the journal of a verbosity, as lines on stderr, if there is one."""
+    least = _WARNING if verbosity < 1 else _INFO if verbosity < 4 else _DEBUG
+    lines = Lines(sys.stderr)
+    coloured = sys.stderr is not None and sys.stderr.isatty()
 
-    def __init__(self, *, clock: Callable[[], float], messages: bool = False) -> None:
-        self._clock = clock
-        self._messages = messages
-        self._seen: dict[str, tuple[float, int]] = {}  # since when, and how many
+    def write(event: Event) -> None:
+        lines.add(as_json(event) if encoding == "json" else as_text(event, coloured=coloured))
 
-    def __call__(self, _logger: Any, _method: str, event: Event) -> Event:
-        """Replace `exc_info`; raises DropEvent for one too many."""
-        error = event.pop("exc_info", None)
-        if error is True:
-            error = sys.exc_info()[1]
-        elif isinstance(error, tuple):
-            error = error[1]
-        if not isinstance(error, BaseException):
-            return event
-        if left_out := self._count(f"{event.get('event')} {place(error)}"):
-            event["left_out"] = left_out
-        event.update(describe(error, message=self._messages))
-        return event
-
-    def _count(self, where: str) -> int:
-        """Return how many of the last interval were not written; raises DropEvent when this one is not either."""
-        now = self._clock()
-        since, count = self._seen.get(where, (now, 0))
-        left_out = 0
-        if now - since >= _INTERVAL:
-            left_out = max(0, count - _AT_FIRST)
-            since, count = now, 0
-        if where not in self._seen and len(self._seen) >= _MOST_PLACES:
-            self._seen.clear()
-        self._seen[where] = since, count + 1
-        if count >= _AT_FIRST:
-            raise structlog.DropEvent
-        return left_out
+    return Journal(least=least, faults=Faults(clock=time.monotonic, messages=verbosity >= 4), write=write)
 
 
-def cut_values(_logger: Any, _method: str, event: Event) -> Event:
-    """Bound every text of an event, and keep it from acting on a terminal."""
-    for name, value in event.items():
-        if (
-            isinstance(value, str)
-            and type(value) is not Bounded
-            and (len(value) > _MOST_TEXT or not value.isprintable())
-        ):
-            event[name] = cut(value)
-    return event
-
-
-def cut(text: str, *, most: int = _MOST_TEXT) -> str:
-    """Return a text of at most so many characters, with escapes for those that do not print."""
-    more = f"… ({len(text)} characters)" if len(text) > most else ""
-    text = text[:most]
-    if not text.isprintable():
-        text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
-    return text + more
-
-
-class Lines:
-    """Writes lines to a file, and goes on when that cannot be done."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self.lost = 0
-
-    def msg(self, text: str) -> None:
-        """Write one line."""
-        if self.lost:
-            text = f"{text}\n{self.lost} log lines before this one could not be written"
-        try:
-            self._file.write(text + "\n")
-            self._file.flush()
-            self.lost = 0
-        except (OSError, ValueError):  # the latter when it is closed
-            self.lost += 1
-
-    log = debug = info = warning = error = critical = fatal = failure = exception = msg
+_journal = made()

@@ -5,21 +5,15 @@ afterwards use them and nothing that is open notices. They are tried on a spare 
 never replace a good one.
 """
 
-import datetime as dt
-import ipaddress
-import socket
+import os
 import ssl
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from pointsman.core.errors import UserError
 
-_YEARS = 10
 _VERSIONS = {
     "VersionTLS10": ssl.TLSVersion.TLSv1,
     "VersionTLS11": ssl.TLSVersion.TLSv1_1,
@@ -37,10 +31,10 @@ def server_context(
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(list(alpn))
-    if min_version:
-        if min_version not in _VERSIONS:
-            raise UserError(f"--tls-min-version {min_version!r} is unknown: use one of {', '.join(_VERSIONS)}")
-        context.minimum_version = _VERSIONS[min_version]
+    min_version = min_version or "VersionTLS12"
+    if min_version not in _VERSIONS:
+        raise UserError(f"--tls-min-version {min_version!r} is unknown: use one of {', '.join(_VERSIONS)}")
+    context.minimum_version = _VERSIONS[min_version]
     if cipher_suites:
         try:
             context.set_ciphers(":".join(_openssl_name(name) for name in cipher_suites.split(",")))
@@ -70,41 +64,26 @@ def load_folder(context: ssl.SSLContext, folder: Path, *, flag: str = "--cert-pa
 
 
 def load_self_signed(context: ssl.SSLContext) -> None:
-    """Make a certificate for this host and take it into use; it touches the disk only for the moment of loading."""
-    certificate, key = self_signed()
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "tls.crt").write_bytes(certificate)
-        (Path(folder) / "tls.key").write_bytes(key)
-        load_folder(context, Path(folder))
+    """Make a certificate for this host and take it into use."""
+    from pointsman.core.certificates import self_signed  # only here: a heavy library that most processes do not need
+
+    with _as_file(b"".join(self_signed())) as path:
+        context.load_cert_chain(path)
 
 
-def self_signed() -> tuple[bytes, bytes]:
-    """Return certificate and key in PEM, for loopback and this host's name."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Inference Ext")])
-    now = dt.datetime.now(dt.UTC)
-    names = [
-        x509.DNSName("localhost"),
-        x509.DNSName(socket.gethostname()),
-        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-        x509.IPAddress(ipaddress.ip_address("::1")),
-    ]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))  # clocks differ
-        .not_valid_after(now + dt.timedelta(days=365 * _YEARS))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return (
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Give a text a name, which is all that OpenSSL reads; on Linux in memory, since a disk may be read-only."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("tls"), "wb") as file:
+            file.write(content)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield file.name
 
 
 def _openssl_name(name: str) -> str:

@@ -14,7 +14,7 @@ from pointsman.wire.frames import PREFACE, Code, FrameKind, frame
 from pointsman.wire.frames import settings as settings_frame
 
 EXAMPLES = int(os.environ.get("POINTSMAN_FUZZ_EXAMPLES", "300"))
-FUZZ = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 
 STREAM_IDS = st.sampled_from([0, 1, 2, 3, 5, 7, 2**31 - 1])
 FRAMES = st.builds(

@@ -235,17 +235,46 @@ def test_krm_hands_the_items_on_and_fails_when_it_must(
     assert "functionConfig.spec" in capsys.readouterr().err
 
 
-def test_a_small_bundle_does_not_pay_for_registries_or_models(source: str) -> None:
-    """Start-up is most of the time of a small bundle, and imports are most of start-up."""
+def imported(*arguments: str) -> set[str]:
+    """Return every module that a command has imported when it ends."""
     code = (
         "import sys; from pointsman.cli import main\n"
         "try: main(sys.argv[1:])\n"
-        "finally: print(sorted(sys.modules), file=sys.stderr)"
+        "finally: print(*sys.modules, file=sys.stderr)"
     )
-    command = [sys.executable, "-c", code, "bundle", "extract", source, "-n", "x"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    for heavy in ("httpx2", "pydantic", "cryptography", "jq", "asyncio", "lightkube", "markdown_it", "tarfile"):
-        assert f"'{heavy}'" not in found, heavy
+    command = [sys.executable, "-c", code, *arguments]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stderr.split())
+
+
+def outside(modules: set[str]) -> set[str]:
+    """Return the packages among modules that are neither Python's own nor ours."""
+    tops = {name.partition(".")[0] for name in modules}
+    own = {"pointsman", "cython_runtime", "_distutils_hack", "sitecustomize"}  # the last is Debian's
+    return {name for name in tops - sys.stdlib_module_names - own if not name.startswith(("__", "_cython"))}
+
+
+def test_help_imports_no_command() -> None:
+    """Imports are most of start-up: `pointsman --help` has the command line's library and nothing else."""
+    found = imported("--help")
+    ours = {name.removeprefix("pointsman.") for name in found if name.startswith("pointsman.")}
+    assert ours == {"cli", "cli.goflags", "core", "core.errors", "core.faults"}  # all of them small
+    assert outside(found) <= {"attr", "attrs", "cyclopts", "docstring_parser", "rich"}
+
+
+def test_a_small_bundle_does_not_pay_for_registries_or_models(source: str) -> None:
+    """Start-up is most of the time of a small bundle, and imports are most of start-up."""
+    found = imported("bundle", "extract", source, "-n", "x")
+    assert outside(found) <= {"attr", "attrs", "cyclopts", "msgspec", "typing_extensions", "yaml"}
+    packages = {name.split(".")[1] for name in found if name.startswith("pointsman.")}
+    assert packages == {"bundle", "cli", "core"}
+    for heavy in ("asyncio", "tarfile", "ssl", "subprocess", "tempfile", "pointsman.bundle.sources.registry"):
+        assert heavy not in found, heavy
+
+
+def test_help_of_the_platform_reads_no_bundle_and_knows_no_cluster() -> None:
+    found = imported("platform", "--help")
+    ours = {name.split(".")[1] for name in found if name.startswith("pointsman.")}
+    assert ours == {"cli", "core"}
 
 
 def test_a_filter_that_fails_does_not_bring_the_process_down(source: str) -> None:

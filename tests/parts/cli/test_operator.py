@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
+from tests.logs import captured
 
 from pointsman.cli import app, main
 from pointsman.cli.operator import OperatorOptions
@@ -16,8 +16,8 @@ from pointsman.render.manifests.policy import Policy
 @pytest.fixture(autouse=True)
 def _logs() -> Iterator[None]:
     """The command sets logs up for its whole process, which is not ours."""
-    yield
-    structlog.reset_defaults()
+    with captured():
+        yield
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -35,6 +35,19 @@ def test_with_what_a_cluster_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert kinds >= {"InferencePool", "Gateway", "HTTPRoute", "DestinationRule"}
 
 
+def test_an_install(capsys: pytest.CaptureFixture[str]) -> None:
+    sample = str(SAMPLES / "sim_v1alpha1_schedulerinstall.yaml")
+    assert run("render", "-f", sample, "--with", "istio,gateway-api,inference-pool") == 0
+    printed = capsys.readouterr()
+    kinds = {document["kind"] for document in yaml.safe_load_all(printed.out)}
+    assert kinds >= {"InferencePool", "Gateway", "HTTPRoute", "EnvoyFilter", "ReferenceGrant"}
+    assert printed.err == ""
+    assert run("render", "-f", sample, "--install-namespaces=other") == 0
+    printed = capsys.readouterr()
+    assert "refused: spec.simulatorNamespace is llm-d-sim" in printed.err
+    assert "note: Istio is not installed" in printed.err
+
+
 def test_what_the_operator_would_refuse_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("render", "-f", FULL, "--max-replicas=1", "--network-policies=false") == 0
     printed = capsys.readouterr()
@@ -55,7 +68,10 @@ def test_abilities() -> None:
         ("isto", "--with isto is nothing that a cluster has: did you mean 'istio'?"),
         (
             "gpus",
-            "--with gpus is nothing that a cluster has: choose from inference-pool, gateway-api, istio, openshift",
+            (
+                "--with gpus is nothing that a cluster has: choose from inference-pool, gateway-api, istio, openshift, "
+                "cert-manager"
+            ),
         ),
     ],
 )
@@ -81,3 +97,16 @@ def test_diff_with_a_cluster_that_is_away_is_an_error(capsys: pytest.CaptureFixt
     assert run("diff", "-f", FULL, "--kubeconfig", str(config)) == 2
     printed = capsys.readouterr()
     assert (printed.out, len(printed.err.splitlines())) == ("", 1)
+
+
+def test_an_llm_inference_service(capsys: pytest.CaptureFixture[str]) -> None:
+    sample = SAMPLES / "llm" / "phi3.yaml"
+    everything = ("--with", "inference-pool,gateway-api,istio,cert-manager")
+    assert run("render", "-f", str(sample), *everything, "--llm-gateway=infra/edge", "--llm-tls=false") == 0
+    printed = capsys.readouterr().out
+    kinds = {document["kind"] for document in yaml.safe_load_all(printed)}
+    assert {"HTTPRoute", "InferencePool", "Deployment", "Service", "Role"} <= kinds
+    assert "DestinationRule" not in kinds  # it is for TLS
+    assert "name: edge\n    namespace: infra" in printed
+    assert run("render", "-f", str(sample), "--llm-gateway=edge") == 2
+    assert "--llm-gateway 'edge' is no Gateway: write namespace/name" in capsys.readouterr().err

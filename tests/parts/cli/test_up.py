@@ -77,6 +77,7 @@ def test_ports_of_one_stack_differ() -> None:
         pytest.param(UpOptions(port=8081), "--port", id="port"),
         pytest.param(UpOptions(model="other"), "--model", id="model"),
         pytest.param(UpOptions(fail_open=True), "--fail-open", id="fail open"),
+        pytest.param(UpOptions(models="m,n"), "--models", id="models"),
         pytest.param(UpOptions(config=Path("/c")), "--config", id="config"),
     ],
 )
@@ -112,6 +113,30 @@ def test_file_goes_on_to_the_detached_stack() -> None:
 def test_what_a_file_excludes(options: UpOptions, message: str) -> None:
     with pytest.raises(UserError, match=message):
         options.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(UpOptions(models="a"), "name two or more", id="one"),
+        pytest.param(UpOptions(models=" , "), "name two or more", id="none"),
+        pytest.param(UpOptions(models="a,b,a"), "each once", id="twice"),
+        pytest.param(UpOptions(models="a,b", model="c"), "--model and --models exclude each other", id="both"),
+        pytest.param(UpOptions(models="a,b", fail_open=True), "--fail-open cannot be combined", id="fail open"),
+        pytest.param(UpOptions(models="a,b", file=FILE), "--models cannot be combined with -f", id="file"),
+    ],
+)
+def test_which_models_cannot_be(options: UpOptions, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        options.check()
+
+
+def test_models_go_on_to_the_detached_stack() -> None:
+    options = UpOptions(models="org/a, b")
+    options.check()
+    assert options.named_models() == ("org/a", "b")
+    assert parse(*options.arguments()) == options
+    refuse_changes(UpOptions(models="b,m"), stack=msgspec.structs.replace(STACK, models=("b", "m")))
 
 
 def test_stack_of_a_file_is_changed_by_its_file() -> None:

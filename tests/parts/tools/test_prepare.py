@@ -27,9 +27,19 @@ def test_an_empty_cache_is_announced_and_nothing_is_built(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
 
 
-def test_without_go_only_what_needs_none_is_built(tmp_path: Path) -> None:
+def test_without_go_and_compiler_only_what_needs_none_is_built(tmp_path: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path), "HOME": str(tmp_path)}
     assert [build.name.split()[0] for build in prepare.missing(environment)] == ["Envoy"]
+
+
+@pytest.mark.parametrize(("minutes", "code"), [((), 0), ((1,), 0), ((1, 1), 1), ((9,), 1)])
+def test_a_short_build_is_no_reason_to_split_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], minutes: tuple[int, ...], code: int
+) -> None:
+    builds = [Build(name=f"part {each}", minutes=each, command=(), present=lambda _: False) for each in minutes]
+    monkeypatch.setattr(prepare, "missing", lambda _: builds)
+    assert prepare.main(["--announce"]) == code
+    assert capsys.readouterr().err.count("part ") == len(minutes)
 
 
 def test_a_build_that_takes_long_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pointsman.cli import app, last_of_each, main, with_command
+from pointsman.cli import app, main, with_command
 from pointsman.core.errors import UserError
 
 
@@ -25,6 +25,34 @@ def test_flags_without_a_command_get_the_named_one(argv: list[str], named: str, 
 
 def test_without_the_variable_nothing_changes() -> None:
     assert with_command(["--version"], environment={}) == ["--version"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["--pool-name", "p", "--pool-namespace", "ns", "--zap-encoder", "json", "--grpc-port", "9002"], "epp"),
+        (["-v", "4", "--pool-name=p", "--secure-serving=false"], "epp"),
+        (["--model", "m", "--port", "8000"], "sim"),
+        (["--model=m", "--seed", "-5"], "sim"),
+        (["--streaming", "--grpc-port", "9004"], "bbr"),
+    ],
+)
+def test_flags_of_one_server_start_it(argv: list[str], command: str) -> None:
+    assert with_command(argv, environment={}) == [command, *argv]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["-v", "4"], "--v may be the picker's or the simulator's"),
+        (["--pool-name", "p", "--model", "m"], "no server takes them all (epp not --model, sim not --pool-name)"),
+        (["--nonsense"], "no server takes them all"),
+    ],
+)
+def test_flags_that_cannot_tell_name_the_variable(argv: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)) as caught:
+        with_command(argv, environment={})
+    assert "set POINTSMAN_COMMAND to epp or sim" in str(caught.value)
 
 
 @pytest.mark.parametrize("named", ["simulator", "--help"])
@@ -48,19 +76,6 @@ def test_a_person_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch, capsy
     assert caught.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pointsman: POINTSMAN_COMMAND=picker ")
-
-
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        pytest.param("epp --v 1 --a=x --v 5", "epp --a=x --v 5", id="two values"),
-        pytest.param("epp --s=false --on --s --on", "epp --s --on", id="switches"),
-        pytest.param("epp --v=1 --b 2 --v 3 --b=4", "epp --v 3 --b=4", id="both spellings"),
-        pytest.param("epp check FILE --on", "epp check FILE --on", id="what is no flag"),
-    ],
-)
-def test_last_of_a_repeated_flag_counts(argv: str, expected: str) -> None:
-    assert last_of_each(argv.split()) == expected.split()
 
 
 def test_picker_takes_a_flag_twice_as_go_does(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,30 +1,75 @@
 """What a log line may hold and cost, whatever failed."""
 
-import errno
-import io
+import asyncio
 import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
-import structlog
+from tests.logs import captured
 
-from pointsman.core import faults
-from pointsman.core.logs import Bounded, Encoding, Faults, Lines, configure_logs, cut, get_logger
+from pointsman.core.logs import Encoding, at_work, configure_logs, get_logger
 
 SECRET = "Bearer sesame"
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
+    with captured():
+        yield
 
 
 def fail(payload: str) -> int:
     token = SECRET  # noqa: F841 - what a traceback with locals would show
     return int(payload)
+
+
+def test_a_line_says_when_how_bad_what_and_then_its_values(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs()
+    with at_work(key="default/one"):
+        get_logger("a.module").warning("two words", count=3, path="/x", text="a b", none="")
+    when, line = capsys.readouterr().err.split(" ", 1)
+    assert datetime.fromisoformat(when).tzinfo is UTC
+    assert line == "warning two words module=a.module key=default/one count=3 path=/x text='a b' none=''\n"
+
+
+def test_a_machine_gets_one_object_a_line_and_values_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(encoding="json")
+    get_logger("a.module").info("event", count=3, flags=["a"], odd=Path("x"))
+    said = json.loads(capsys.readouterr().err)
+    assert said.pop("timestamp").endswith("Z")
+    odd = repr(Path("x"))
+    assert said == {
+        "level": "info",
+        "event": "event",
+        "module": "a.module",
+        "count": 3,
+        "flags": ["a"],
+        "odd": odd,
+    }
+
+
+@pytest.mark.parametrize(("verbosity", "heard"), [(0, "we"), (2, "iwe"), (3, "iwe"), (4, "diwe")])
+def test_verbosity_is_klogs(verbosity: int, heard: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(verbosity=verbosity)
+    log = get_logger("m")
+    for say, event in ((log.debug, "d"), (log.info, "i"), (log.warning, "w"), (log.error, "e")):
+        say(event)
+    assert "".join(line.split()[2] for line in capsys.readouterr().err.splitlines()) == heard
+
+
+async def test_what_a_task_is_at_stays_with_it() -> None:
+    async def work(name: str) -> None:
+        with at_work(key=name):
+            await asyncio.sleep(0)
+            get_logger("m").info(name)
+
+    with captured() as events:
+        await asyncio.gather(work("a"), work("b"))
+        get_logger("m").info("none")
+    assert [(event["event"], event.get("key")) for event in events] == [("a", "a"), ("b", "b"), ("none", None)]
 
 
 @pytest.mark.parametrize("encoding", ["console", "json"])
@@ -40,28 +85,6 @@ def test_an_exception_is_one_line_without_what_was_sent(encoding: Encoding, caps
     assert len(line) < 2500
     if encoding == "json":
         assert json.loads(line)["error"] == "ValueError"
-
-
-def test_a_flood_of_alike_is_a_few_lines_and_a_number(capsys: pytest.CaptureFixture[str]) -> None:
-    now = 0.0
-    processor = Faults(clock=lambda: now)
-    seen: list[dict[str, Any]] = []
-
-    def raised(payload: str) -> None:
-        try:
-            fail(payload)
-        except ValueError as error:
-            try:
-                seen.append(dict(processor(None, "error", {"event": "a call raised", "exc_info": error})))
-            except structlog.DropEvent:
-                pass
-
-    for number in range(1000):
-        raised(f"x{number}")
-    assert len(seen) == 3
-    now = 11.0
-    raised("y")
-    assert len(seen) == 4 and seen[-1]["left_out"] == 997
 
 
 def test_a_thousand_exceptions_cost_little(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,40 +107,3 @@ def test_messages_are_shown_where_someone_asked_for_them(capsys: pytest.CaptureF
     except ValueError:
         get_logger("test").exception("a call raised")
     assert "a typo" in capsys.readouterr().err
-
-
-def test_what_speaks_of_code_is_told_and_groups_are_opened() -> None:
-    missing = AttributeError("'int' object has no attribute 'x'")
-    assert faults.describe(ExceptionGroup("g", [missing]))["error"] == f"AttributeError: {missing}"
-    assert faults.describe(OSError(errno.ENOSPC, "No space left on device", "/x"))["error"].endswith(
-        "No space left on device"
-    )
-    assert "sesame" not in faults.sentence(KeyError(SECRET))
-
-
-class Full(io.StringIO):
-    full = True
-
-    def write(self, text: str) -> int:
-        if self.full:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return super().write(text)
-
-
-def test_a_full_disk_costs_lines_and_nothing_else() -> None:
-    file = Full()
-    lines = Lines(file)
-    lines.msg("one")
-    lines.msg("two")
-    file.full = False
-    lines.msg("three")
-    lines.msg("four")
-    assert file.getvalue().splitlines() == ["three", "2 log lines before this one could not be written", "four"]
-    file.close()
-    lines.msg("five")
-
-
-def test_long_texts_are_cut_except_where_their_writer_did() -> None:
-    assert cut("a" * 2000) == "a" * 1000 + "… (2000 characters)"
-    assert cut("a\nb") == "a\\nb"
-    assert isinstance(Bounded("x"), str)

@@ -22,7 +22,7 @@ def content(tmp_path: Path) -> Path:
 
 def write(target: Path, tree: Path) -> dict[str, bytes]:
     layers = [Layer(tree, at="/opt/x"), Layer(tree / "bin" / "program", at="/program")]
-    write_image(target, name="localhost/x:1", layers=layers, command=["/program"], environment={"A": "b"})
+    write_image(target, name="localhost/x:1", layers=layers, command=["/program"], environment={"A": "b"}, user="1:1")
     with tarfile.open(target) as tar:
         members = ((member.name, tar.extractfile(member)) for member in tar.getmembers())
         return {name: file.read() for name, file in members if file is not None}
@@ -45,6 +45,7 @@ def test_every_blob_has_the_digest_that_leads_to_it(tmp_path: Path, content: Pat
     config = json.loads(blob(manifest["config"]))
     assert config["config"]["Entrypoint"] == ["/program"]
     assert "A=b" in config["config"]["Env"]
+    assert config["config"]["User"] == "1:1"
     assert config["rootfs"]["diff_ids"] == [layer["digest"] for layer in manifest["layers"]]
     (tmp_path / "layer.tar").write_bytes(blob(manifest["layers"][0]))
     with tarfile.open(tmp_path / "layer.tar") as tar:

@@ -2,7 +2,7 @@
 
     server:  Server ─ Listener ─ Peer (a socket) ─ Connection ─ Intake
                                                       └── Request, Stream: how a handler answers
-    client:  Poll, Line, fetch; Pull (sockets) ─ Exchange
+    client:  Lines ─ Poll, Line, fetch; Pull (sockets) ─ Exchange
 
 `Connection` and `Exchange` own the protocol and its limits and can be tested byte by byte; `Peer`, `client` and `pull`
 own transports, clocks and tasks. Parsing itself is httptools'.

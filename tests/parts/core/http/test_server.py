@@ -365,7 +365,7 @@ def test_a_header_cannot_break_out_of_its_line() -> None:
         header_lines({"x-request-id": "a\r\nset-cookie: b"})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.lists(
         st.one_of(

@@ -70,6 +70,32 @@ def test_an_answer_may_come_in_any_pieces(answer: bytes, expected: tuple[int, by
     assert bytewise.answers == [expected]
 
 
+AGAIN = b"HTTP/1.1 200 OK\r\nServer: again\r\nContent-Length: 5\r\n\r\nhello"
+
+
+@pytest.mark.parametrize("more", [b"", b"\r\n", b"x", AGAIN, AGAIN[:20]])
+def test_a_head_that_was_seen_before_is_read_as_if_it_were_new(more: bytes) -> None:
+    answer = AGAIN + more
+    for cut in range(1, len(answer)):
+        fresh = AGAIN.replace(b"again", b"%05d" % cut) + more  # which nobody has seen
+        new = Talk().ask(fresh[:cut], fresh[cut:])
+        known = Talk().ask(AGAIN).ask(answer[:cut], answer[cut:])
+        assert known.answers == [(200, b"hello"), *new.answers]
+        assert (known.lost, known.wire.closed) == (new.lost, new.wire.closed)
+
+
+def test_a_known_head_and_half_a_body_are_no_answer() -> None:
+    talk = Talk().ask(AGAIN).ask(AGAIN[:-1])
+    talk.connection.connection_lost(None)
+    assert (len(talk.answers), talk.lost) == (1, ["it closed the connection"])
+
+
+def test_a_known_head_does_not_widen_the_limit() -> None:
+    Talk().ask(AGAIN)
+    talk = Talk(max_bytes=-(64 << 10) + len(AGAIN) - 1).ask(AGAIN)
+    assert (talk.answers, len(talk.lost)) == ([], 1)
+
+
 def test_the_same_connection_is_asked_again() -> None:
     talk = Talk()
     for answer in (PLAIN, CHUNKED, EMPTY, PLAIN):

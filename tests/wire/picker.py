@@ -85,7 +85,7 @@ def running_picker(
 
 
 def _write_certificate(folder: Path) -> bytes:
-    from pointsman.core.tls import self_signed
+    from pointsman.core.certificates import self_signed
 
     certificate, key = self_signed()
     (folder / "tls.crt").write_bytes(certificate)

@@ -1,6 +1,5 @@
 """The official gRPC client: many streams, large messages, health, and what it is told when something is wrong."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,15 +9,23 @@ from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.waiting import until, wait_until
 from tests.wire.picker import RunningPicker, running_picker
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 
 
-@pytest.fixture(params=[False, True], ids=["plaintext", "tls"])
-def picker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningPicker]:
-    with running_picker(tmp_path, tls=request.param) as running:
+@pytest.fixture(scope="module", params=[False, True], ids=["plaintext", "tls"])
+def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[RunningPicker]:
+    with running_picker(tmp_path_factory.mktemp("picker"), tls=request.param) as running:
         yield running
+
+
+@pytest.fixture
+def picker(shared: RunningPicker) -> RunningPicker:
+    """Return a picker that has forgotten the test before."""
+    wait_until(lambda: shared.inflight == 0)
+    return shared
 
 
 def headers(*, end: bool = False, request_id: str = "r") -> pb.ProcessingRequest:
@@ -80,11 +87,7 @@ async def test_a_cancelled_call_frees_its_place(picker: RunningPicker) -> None:
         await call.read()
         assert picker.inflight == 1
         call.cancel()
-        for _ in range(100):
-            if picker.inflight == 0:
-                return
-            await asyncio.sleep(0.02)
-    raise AssertionError("the reservation was not freed")
+        await until(lambda: picker.inflight == 0)
 
 
 async def test_health(picker: RunningPicker) -> None:

@@ -126,4 +126,5 @@ async def test_an_empty_pool(tmp_path: Path) -> None:
         replies = await talk(picker, messages(b'{"model":"m"}'))
         assert refusal(replies) == (503, NO_ENDPOINTS, "rejected-no-endpoints")
         replies = await talk(picker, messages(None))
-        assert refusal(replies) == (500, "inference error: Internal - no pods available in datastore", "")
+        words = "inference error: Internal - no pods available in datastore"
+        assert refusal(replies) == (500, words, "rejected-internal")

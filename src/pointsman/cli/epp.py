@@ -31,24 +31,24 @@ def run(settings: Settings | None = None) -> None:
 
 
 @epp.command
-def check(file: Path, *, allow_experimental_plugins: bool = False) -> int:
+def check(file: Path, *, allow_experimental_plugins: bool = False, strict: bool = False) -> int:
     """Print the effective configuration of FILE, or everything that is wrong with it.
 
-    Warnings go to stderr. Exits with 2 when the picker would not start with this file.
+    Warnings go to stderr; --strict refuses them, too. Exits with 2 when the picker would not start with this file.
     """
     from pointsman.core.values import ConfigError
-    from pointsman.epp.config.build import Builder
-    from pointsman.epp.config.defaults import draft
-    from pointsman.epp.config.follow import allow_imports, read_text
+    from pointsman.epp.assembly import read_configuration
 
-    allow_imports(file.parent)
+    settings = Settings(config_file=file, allow_experimental_plugins=allow_experimental_plugins)
     try:
-        plan, problems = draft(read_text(file), name=str(file), allow_experimental=allow_experimental_plugins)
-        builder = Builder(clock=time.monotonic, rng=random.Random(0))  # noqa: S311 - draws nothing
-        built = builder.build(plan, problems=problems, name=str(file))
+        rng = random.Random(0)  # noqa: S311 - draws nothing
+        built = read_configuration(settings, clock=time.monotonic, rng=rng)[1].current
     except ConfigError as error:
         sys.stderr.write("".join(f"{file}: {problem}\n" for problem in error.problems))
         return error.exit_code
-    sys.stderr.write("".join(f"{file}: warning: {warning}\n" for warning in plan.warnings))
+    warnings = built.plan.warnings
+    sys.stderr.write("".join(f"{file}: {'' if strict else 'warning: '}{warning}\n" for warning in warnings))
+    if strict and warnings:
+        return ConfigError.exit_code
     sys.stdout.write(built.to_yaml())
     return 0

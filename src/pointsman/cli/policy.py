@@ -15,7 +15,7 @@ _PREFIX = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9._/:@]*")
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PolicyOptions:
-    """How far SimulatorDeployments may go."""
+    """How far SimulatorDeployments and SchedulerInstalls may go."""
 
     max_replicas: int = Policy.max_replicas
     "The most Pods of one component; a resource that asks for more is refused."
@@ -31,6 +31,8 @@ class PolicyOptions:
     "Labels of the namespaces whose gateways may reach pickers, such as team=a; empty for all namespaces."
     metrics_namespaces: str = ""
     "Labels of the namespaces that may reach pickers' metrics; empty for all."
+    install_namespaces: str = ""
+    "Namespaces that SchedulerInstalls may reach beside their own, with commas between; empty for all."
     picker_metrics_auth: bool = True
     "Show pickers' metrics only to those whom the API server lets read them."
 
@@ -46,6 +48,7 @@ class PolicyOptions:
             network_policies=self.network_policies,
             gateway_namespaces=_labels(self.gateway_namespaces, flag="--gateway-namespaces"),
             metrics_namespaces=_labels(self.metrics_namespaces, flag="--metrics-namespaces"),
+            install_namespaces=tuple(_words(self.install_namespaces)),
             metrics_auth=self.picker_metrics_auth,
         )
 

@@ -6,6 +6,7 @@
 import os
 import random
 import time
+from collections.abc import Callable, Iterable
 
 from pointsman.core.budget import Budget
 from pointsman.core.errors import UserError
@@ -18,19 +19,40 @@ from pointsman.epp.extproc.health import Health
 from pointsman.epp.metrics.picker import PickerMetrics
 from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.metrics.tracing import Tracer, exporter_of
+from pointsman.epp.plugins.api import Trains
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Pool
+from pointsman.epp.prediction.questions import Predictor
+from pointsman.epp.prediction.training import Trainer
 from pointsman.epp.request.objectives import Objectives
-from pointsman.epp.request.rewrites import Rewrites
+from pointsman.epp.request.rewrites import Rewrites, Rewritten
 from pointsman.epp.schedule.director import Director, DirectorOptions
 from pointsman.epp.schedule.explain_log import DecisionRecorder
 from pointsman.epp.schedule.records import Records
 from pointsman.epp.settings import Settings
-from pointsman.epp.sources.planned import Sources
+from pointsman.epp.sources.planned import Sources, source_problems
 
 log = get_logger(__name__)
 
 LEAST_INTERVAL = 0.05
+
+
+def read_configuration(
+    settings: Settings, *, clock: Callable[[], float], rng: random.Random
+) -> tuple[Builder, ConfigFollower]:
+    """Return the configuration that settings name, checked as a picker checks it: `epp check` comes here too.
+
+    Raises UserError.
+    """
+    builder = Builder(clock=clock, rng=rng, also=source_problems, environment=os.environ)
+    follower = ConfigFollower(
+        builder=builder,
+        path=settings.config_file,
+        text=settings.config_text,
+        allow_experimental=settings.allow_experimental_plugins,
+        clock=clock,
+    )
+    return builder, follower
 
 
 class Assembly:
@@ -48,22 +70,23 @@ class Assembly:
         self.rewrites = Rewrites()
         self.polls = Polls()
         tick = max(LEAST_INTERVAL, settings.refresh_metrics_interval)
-        self.sources = Sources(pool=self.pool, tally=self.polls, clock=self.clock, tick=tick)
+        unsaid = {
+            "scheme": settings.model_server_metrics_scheme,
+            "insecure_skip_verify": settings.model_server_metrics_https_insecure_skip_verify,
+        }
+        self.sources = Sources(pool=self.pool, tally=self.polls, clock=self.clock, tick=tick, unsaid=unsaid)
         self.tokenizer = Tokenizer()
+        self.predictor = Predictor(clock=self.clock, rng=rng)
+        self.trainer = Trainer(self._trained, clock=self.clock)
         self.metrics = PickerMetrics()
         exporter = exporter_of(os.environ) if settings.tracing else None
         self.tracer = Tracer(exporter, rng=rng) if exporter is not None else None
         self.health = Health(election=settings.ha_enable_leader_election)
-        self.builder = Builder(clock=self.clock, rng=rng)
-        self.configuration = ConfigFollower(
-            builder=self.builder,
-            path=settings.config_file,
-            text=settings.config_text,
-            allow_experimental=settings.allow_experimental_plugins,
-        )
+        self.builder, self.configuration = read_configuration(settings, clock=self.clock, rng=rng)
+        self.configuration.announce()
         self.director = self._director()
         if settings.record is not None:
-            self.director.records.listen(DecisionRecorder(settings.record, clock=self.clock))
+            self.director.records.listen(DecisionRecorder(settings.record))
 
     def _director(self) -> Director:
         settings = self.settings
@@ -83,13 +106,14 @@ class Assembly:
             books=Bookkeeper(self.metrics, clock=self.clock, tracer=self.tracer),
         )
 
-    def _rewrite(self, model: str) -> str:
-        """Return the model that a rewrite rule sends this one to; nothing when there is no such rule."""
-        found = self.rewrites.rewrite(model, random=self._rng.random)
-        if found is None:
-            return ""
-        self.metrics.rewrote(rewrite=found.rewrite, model=model, target=found.model)
-        return found.model
+    def _trained(self) -> Iterable[Trains]:
+        """Return the plugins that have samples for a training sidecar."""
+        made = self.configuration.current.made.values()
+        return [each.plugin for each in made if isinstance(each.plugin, Trains)]
+
+    def _rewrite(self, model: str) -> Rewritten | None:
+        """Return the model that a rewrite rule sends this one to; None when there is no such rule."""
+        return self.rewrites.rewrite(model, random=self._rng.random)
 
     def fresh_id(self) -> str:
         """Return a random UUID, for requests that come without an id."""

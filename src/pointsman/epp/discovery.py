@@ -12,6 +12,7 @@ from pointsman.core.errors import UserError
 from pointsman.core.logs import get_logger
 from pointsman.epp.assembly import Assembly
 from pointsman.epp.body.parsers import contradiction
+from pointsman.epp.extproc.health import POOL
 from pointsman.epp.plugins.declared import FileDiscoveryParameters
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.sources.file import FileSource, Listing
@@ -31,6 +32,14 @@ class Discovery:
         self._parts = parts
         self._protocol = ""  # the pool's appProtocol, where there is a pool that has one
 
+    @property
+    def in_cluster(self) -> bool:
+        """Whether endpoints come from Kubernetes: where the configuration names a discovery, that decides.
+
+        llm-d's picker wants a pool's name or a selector on its command line even then.
+        """
+        return self._parts.settings.in_cluster and not self._parts.configuration.current.plan.discovery
+
     def source(self, client: "Client | None") -> "FileSource | ClusterSource":
         """Return what to follow: the cluster where there is a client of one, else a file."""
         if client is None:
@@ -42,7 +51,7 @@ class Discovery:
     def watch(self) -> None:
         """Say of every change whether there is a pool at all."""
         pool, health = self._parts.pool, self._parts.health
-        pool.watch(lambda _members: health.note("pool", obstacle="" if pool.synced else "it knows no pool"))
+        pool.watch(lambda _members: health.note(POOL, obstacle="" if pool.synced else "it knows no pool"))
 
     async def stand_for_election(self, client: "Client") -> None:
         """Serve while no other replica does."""

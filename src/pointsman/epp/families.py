@@ -4,9 +4,11 @@ What is counted request by request is in `metrics`; here nothing is written, and
 plugin is known by its class: one that has something to show has the attribute (`plugins.api`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
-from itertools import chain
+from typing import Any
 
 from pointsman.core.budget import Budget
 from pointsman.core.families import Family, Gauge, Labels, ReadHistogram, names
@@ -16,18 +18,21 @@ from pointsman.epp.config.build import Made
 from pointsman.epp.config.follow import ConfigFollower
 from pointsman.epp.metrics.pool import pool_families, source_families
 from pointsman.epp.metrics.tracing import Tracer
-from pointsman.epp.plugins.api import CountsStages, KeepsIndex
+from pointsman.epp.plugins.api import RATIOS, CountsLookups, CountsStages, CountsUnlisted, Covers, KeepsIndex, Trains
+from pointsman.epp.prediction.questions import Predictor
 from pointsman.epp.schedule.director import Director
 from pointsman.epp.schedule.explain import BOUNDS_SECONDS, Meters
+from pointsman.epp.settings import Settings
 from pointsman.wire.listener import Listener
 
 _INDEX: Labels = ("plugin_name", "plugin_type")
+_POD = re.compile(r"(.+)-[a-z0-9]+-[a-z0-9]+")  # the name of a Deployment's Pod
 
 
 def every_family(parts: Assembly, *, listener: Listener) -> Iterable[Family]:
     """Return what is read off a picker's parts, having said which version this is."""
     parts.metrics.info.cells["", version("pointsman")] = 1
-    name, staleness = parts.settings.pool_name or "file", parts.settings.metrics_staleness_threshold
+    name, staleness = pool_label(parts.settings, os.environ), parts.settings.metrics_staleness_threshold
     yield from pool_families(parts.pool, name=name, clock=parts.clock, staleness=staleness)
     yield from source_families(parts.polls)
     yield from plugin_families(parts.builder.meters, made=lambda: parts.configuration.current.made)
@@ -35,16 +40,24 @@ def every_family(parts: Assembly, *, listener: Listener) -> Iterable[Family]:
     yield from memory_families(parts.budget)
     yield configuration_family(parts.configuration)
     yield token_family(parts.tokenizer)
+    yield prediction_family(parts.predictor)
     if parts.tracer is not None:
         yield span_family(parts.tracer)
+
+
+def pool_label(settings: Settings, environ: Mapping[str, str]) -> str:
+    """Return what the pool is called in metrics: an InferencePool's name, or as in llm-d our own Deployment's."""
+    if settings.pool_name:
+        return settings.pool_name
+    found = _POD.fullmatch(environ.get("POD_NAME", "")) if settings.endpoint_selector else None
+    return found[1] if found else "file"
 
 
 def plugin_families(meters: Meters, *, made: Callable[[], Mapping[str, Made]]) -> Iterable[Family]:
     """Return what plugins cost, under llm-d's names, how often they failed, and how much they remember."""
     labels: Labels = ("extension_point", "plugin_type", "plugin_name")
-    olds = ((f"{prefix}_plugin_duration_seconds", labels) for prefix in ("llm_d_router_epp", "inference_extension"))
     yield ReadHistogram(
-        names("llm_d_epp_plugin_duration_seconds", labels, *olds),
+        names("llm_d_epp_plugin_duration_seconds", labels, ("inference_extension_plugin_duration_seconds", labels)),
         "Seconds in a plugin.",
         bounds=BOUNDS_SECONDS,
         read=lambda: [((one.point, one.type, one.name), one.buckets, one.nanos / 1e9) for one in meters],
@@ -56,26 +69,85 @@ def plugin_families(meters: Meters, *, made: Callable[[], Mapping[str, Made]]) -
         lambda: {(one.point, one.type, one.name): one.errors for one in meters},
     )
 
+    def named(kind: type[Any]) -> Iterator[tuple[Labels, Any]]:
+        """Return the plugins that have something of a kind to show, with the labels that name them."""
+        for name, one in made().items():
+            if isinstance(one.plugin, kind):
+                yield (name, one.declared.type.name), one.plugin
+
     decision: Labels = ("model_name", "decision_type")
+    for stem in ("disagg", "pd"):
+        yield _counter(
+            f"llm_d_epp_{stem}_decision_total",
+            "Requests by the stages that ran for them.",
+            (*_INDEX, *decision),
+            lambda: {(*by, *key): count for by, one in named(CountsStages) for key, count in one.decisions.items()},
+            (f"llm_d_inference_scheduler_{stem}_decision_total", decision),
+        )
     yield Gauge(
-        names("llm_d_epp_disagg_decision_total", decision, ("llm_d_epp_pd_decision_total", decision)),
-        "Requests by the stages that ran for them.",
-        read=lambda: dict(
-            chain.from_iterable(
-                one.plugin.decisions.items() for one in made().values() if isinstance(one.plugin, CountsStages)
-            )
-        ),
-        kind="counter",
-    )
-    olds = ((f"{prefix}_prefix_indexer_size", _INDEX) for prefix in ("llm_d_router_epp", "inference_extension"))
-    yield Gauge(
-        names("llm_d_epp_prefix_indexer_size", _INDEX, *olds),
+        names("llm_d_epp_prefix_indexer_size", _INDEX, ("inference_extension_prefix_indexer_size", ())),
         "Entries of a prefix index.",
-        read=lambda: {
-            (name, one.declared.type.name): len(one.plugin.index)
-            for name, one in made().items()
-            if isinstance(one.plugin, KeepsIndex)
-        },
+        read=lambda: {by: len(one.index) for by, one in named(KeepsIndex)},
+    )
+    yield from encoder_families(lambda: named(CountsLookups))
+    yield from served_model_families(lambda: named(CountsUnlisted))
+    yield Gauge(
+        names("pointsman_prediction_coverage", (*_INDEX, "type")),
+        "Share of responses that were no slower than predicted.",
+        read=lambda: {(*by, kind): share for by, one in named(Covers) for kind, share in one.coverage.items()},
+    )
+    yield _counter(
+        "pointsman_training_samples_total",
+        "Samples for a training sidecar, by what became of them.",
+        (*_INDEX, "result"),
+        lambda: {(*by, what): count for by, one in named(Trains) for what, count in one.samples.results.items()},
+    )
+
+
+def encoder_families(plugins: Callable[[], Iterable[tuple[Labels, CountsLookups]]]) -> Iterable[Family]:
+    """Return how often images, videos and sounds were looked for, and found, in memories of what is encoded where."""
+    by: Labels = ("plugin_name", "plugin_type")
+    yield _counter(
+        "llm_d_epp_encoder_cache_queries_total",
+        "Images, videos and sounds that were looked for.",
+        (*by, "modality"),
+        lambda: {(*name, kind): count for name, one in plugins() for kind, count in one.queries.items()},
+    )
+    yield _counter(
+        "llm_d_epp_encoder_cache_hits_total",
+        "… and found, by endpoint.",
+        (*by, "pod", "modality"),
+        lambda: {(*name, *key): count for name, one in plugins() for key, count in one.hits.items()},
+    )
+    yield ReadHistogram(
+        names("llm_d_epp_encoder_cache_hit_ratio", by),
+        "Share of a request's images, videos and sounds that an endpoint has.",
+        bounds=RATIOS,
+        read=lambda: [(name, one.ratios.counts, one.ratios.sum) for name, one in plugins()],
+    )
+
+
+def served_model_families(plugins: Callable[[], Iterable[tuple[Labels, CountsUnlisted]]]) -> Iterable[Family]:
+    """Return how often endpoints were passed over because they do not list the model."""
+    by: Labels = ("plugin_name",)
+    stem = "llm_d_epp_served_model_filter"
+    yield _counter(
+        f"{stem}_decisions_total",
+        "Decisions about which endpoints serve a request's model.",
+        (*by, "outcome"),
+        lambda: {(name[0], outcome): count for name, one in plugins() for outcome, count in one.outcomes.items()},
+    )
+    yield _counter(
+        f"{stem}_candidates_total",
+        "Endpoints that were asked whether they list the model.",
+        by,
+        lambda: {name[:1]: one.candidates for name, one in plugins()},
+    )
+    yield _counter(
+        f"{stem}_unlisted_candidates_total",
+        "… and were dropped, because they do not.",
+        by,
+        lambda: {name[:1]: one.unlisted for name, one in plugins()},
     )
 
 
@@ -150,6 +222,16 @@ def token_family(tokenizer: Tokenizer) -> Family:
     )
 
 
+def prediction_family(predictor: Predictor) -> Family:
+    """Return what became of questions for predictions."""
+    return _counter(
+        "pointsman_predictions_total",
+        "Requests about which a prediction sidecar was to be asked; what it did not answer was predicted here.",
+        ("result",),
+        _one_label(predictor.results),
+    )
+
+
 def span_family(tracer: Tracer) -> Family:
     """Return what became of spans."""
     return _counter(
@@ -160,8 +242,10 @@ def span_family(tracer: Tracer) -> Family:
     )
 
 
-def _counter(name: str, text: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]) -> Gauge:
-    return Gauge(names(name, labels), text, read=read, kind="counter")
+def _counter(
+    name: str, text: str, labels: Labels, read: Callable[[], Mapping[Labels, float]], *olds: tuple[str, Labels]
+) -> Gauge:
+    return Gauge(names(name, labels, *olds), text, read=read, kind="counter")
 
 
 def _one_label(counts: Mapping[str, int]) -> Callable[[], Mapping[Labels, float]]:

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from pointsman.core import loop
+from pointsman.core.errors import UserError
 from pointsman.core.http import Limits as HttpLimits
 from pointsman.core.http import Server as HttpServer
 from pointsman.core.logs import get_logger
@@ -25,6 +26,7 @@ from pointsman.epp.extproc.health import EXT_PROC
 from pointsman.epp.extproc.metrics import StreamMetrics
 from pointsman.epp.extproc.stream import Exchange
 from pointsman.epp.families import every_family
+from pointsman.epp.page.page import Page
 from pointsman.epp.settings import Settings
 from pointsman.wire.grpc import Call, Method, Push, Router
 from pointsman.wire.limits import Limits
@@ -49,6 +51,12 @@ class PickerServer:
         self._settings = settings
         self.parts = Assembly(settings, rng=rng)
         self.discovery = Discovery(self.parts)
+        if settings.ha_enable_leader_election and not self.discovery.in_cluster:
+            raise UserError(
+                "--ha-enable-leader-election needs a cluster, and the configuration reads endpoints from a file: "
+                "remove the flag, or dataLayer.discovery"
+            )
+        self.page = Page(self.parts)
         self.metrics_port = 0  # once it is bound
         self._stop = asyncio.Event()
         self._max_body = settings.body_bytes
@@ -75,6 +83,7 @@ class PickerServer:
             push,
             director=parts.director,
             ask=parts.tokenizer.ask,
+            predictor=parts.predictor,
             fresh_id=parts.fresh_id,
             max_body=self._max_body,
             budget=parts.budget,
@@ -88,19 +97,13 @@ class PickerServer:
     async def run(self) -> None:
         """Serve until stopped."""
         async with AsyncExitStack() as stack:
-            client, guard = await self._connect(stack) if self._settings.in_cluster else (None, None)
+            client, guard = await self._connect(stack) if self.discovery.in_cluster else (None, None)
             await self._serve(client=client, guard=guard)
 
     async def _connect(self, stack: AsyncExitStack) -> "tuple[Client, Guard | None]":
-        """Return the client of the cluster that we run on, and who guards the metrics port there."""
-        from pointsman.kube.client import connect
-        from pointsman.kube.guard import Guard
+        from pointsman.kube.guard import connect_guarded  # only where there is a cluster: it takes long to import
 
-        client = await stack.enter_async_context(connect())
-        if not self._settings.metrics_endpoint_auth:
-            return client, None
-        nobody = await stack.enter_async_context(connect(anonymous=True))
-        return client, Guard(nobody, clock=self.parts.clock)
+        return await connect_guarded(stack, guarded=self._settings.metrics_endpoint_auth, clock=self.parts.clock)
 
     async def _serve(self, *, client: "Client | None", guard: "Guard | None") -> None:
         parts = self.parts
@@ -110,6 +113,7 @@ class PickerServer:
         tls = serving_context(self._settings)
         async with HttpServer(budget=parts.budget) as http, asyncio.TaskGroup() as tasks:
             parts.tokenizer.begin(tasks)
+            parts.predictor.begin(tasks)
             await self._bind(http, tls=tls, guard=guard)
             followers = [tasks.create_task(source.run()), *self._follow(tasks, tls=tls, client=client)]
             loop.on_signals(self.stop)
@@ -133,7 +137,13 @@ class PickerServer:
     ) -> list[asyncio.Task[None]]:
         """Begin what goes on beside the requests."""
         parts, settings = self.parts, self._settings
-        followers = [parts.sources.run(), self._keep_time(), parts.configuration.follow(self._use_configuration)]
+        followers = [
+            parts.sources.run(),
+            self._keep_time(),
+            parts.configuration.follow(self._use_configuration),
+            parts.trainer.run(),
+            self.page.run(),
+        ]
         if settings.ha_enable_leader_election:
             assert client is not None
             followers.append(self.discovery.stand_for_election(client))
@@ -147,7 +157,12 @@ class PickerServer:
         settings, parts = self._settings, self.parts
         self.show_metrics()
         admin = Admin(
-            director=parts.director, health=parts.health, metrics=parts.metrics, clock=parts.clock, guard=guard
+            director=parts.director,
+            health=parts.health,
+            metrics=parts.metrics,
+            clock=parts.clock,
+            page=self.page.routes,
+            guard=guard,
         )
         await self.listener.bind(
             host=settings.host,
@@ -172,7 +187,7 @@ class PickerServer:
     def show_metrics(self) -> None:
         """Add what is read rather than counted."""
         streams = self._streams.families() if self._streams is not None else ()
-        self.parts.metrics.add(*every_family(self.parts, listener=self.listener), *streams)
+        self.parts.metrics.add(*every_family(self.parts, listener=self.listener), *streams, *self.page.families())
 
     def _use_configuration(self, built: Built) -> None:
         self.parts.use(built)

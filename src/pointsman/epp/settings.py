@@ -15,13 +15,14 @@ from pointsman.core.durations import Duration
 from pointsman.core.errors import UserError
 from pointsman.core.numbers import SAFE, whole
 
-_REPLACED = (
-    "total_queued_requests_metric",
-    "total_running_requests_metric",
-    "kv_cache_usage_percentage_metric",
-    "lora_info_metric",
-    "cache_info_metric",
-)
+# Flags that named a metric, with the name that vLLM has for it, which is read anyway.
+REPLACED = {
+    "total_queued_requests_metric": "vllm:num_requests_waiting",
+    "total_running_requests_metric": "vllm:num_requests_running",
+    "kv_cache_usage_percentage_metric": "vllm:kv_cache_usage_perc",
+    "lora_info_metric": "vllm:lora_requests_info",
+    "cache_info_metric": "vllm:cache_config_info",
+}
 _POOL_GROUPS = ("inference.networking.k8s.io", "inference.networking.x-k8s.io")
 _QUANTITIES = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -67,7 +68,7 @@ class Settings:
     "Folder with tls.crt and tls.key; without it a self-signed certificate is made."
     enable_cert_reload: bool = False
     "Take new certificates from --cert-path into use when they change."
-    tls_min_version: str = ""
+    tls_min_version: str = "VersionTLS12"
     "VersionTLS10 … VersionTLS13."
     tls_cipher_suites: str = ""
     "Go's names of TLS 1.2 suites, with commas between."
@@ -100,6 +101,10 @@ class Settings:
 
     refresh_metrics_interval: Duration = 0.05
     "How often each endpoint's metrics are read; 50ms is the least."
+    model_server_metrics_scheme: Literal["http", "https"] = "http"
+    "How model servers are asked where the configuration's data source says no scheme."
+    model_server_metrics_https_insecure_skip_verify: bool = True
+    "With https: take any certificate."
     metrics_staleness_threshold: Duration = 2.0
     "The age at which an endpoint's metrics count nothing any more and our own counts take their place."
 
@@ -124,7 +129,7 @@ class Settings:
     zap_stacktrace_level: str = ""
     zap_time_encoding: str = ""
 
-    # Refused when set, as the Go picker does: metric names belong to engines.
+    # Refused when set to another name than vLLM's own, which KServe's manifests say: metric names belong to engines.
     total_queued_requests_metric: str = ""
     total_running_requests_metric: str = ""
     kv_cache_usage_percentage_metric: str = ""
@@ -140,8 +145,8 @@ class Settings:
         """Refuse what cannot work before anything is started."""
         self._check_ports()
         self._check_certificates()
-        for name in _REPLACED:
-            if getattr(self, name):
+        for name, read_anyway in REPLACED.items():
+            if getattr(self, name) not in {"", read_anyway}:
                 raise UserError(
                     f"--{name.replace('_', '-')} is gone: name the metric in engineConfigs of core-metrics-extractor, "
                     "in the file that --config-file names"

@@ -46,7 +46,7 @@ from pointsman.wire.frames import (
 )
 from pointsman.wire.headers import HeaderBlock, HeaderReader
 from pointsman.wire.limits import Bucket, Limits
-from pointsman.wire.outbox import Handler, Outbox, Stream
+from pointsman.wire.outbox import NOBODY, Handler, Outbox, Stream
 from pointsman.wire.recent import Recent
 
 log = get_logger(__name__)
@@ -158,8 +158,7 @@ class Connection:
         streams, self._streams = self._streams, {}
         self._budget.give(STREAM_BYTES * len(streams))
         for stream in streams.values():
-            self.out.drop(stream)
-            stream.handler.closed()
+            self._close(stream)
 
     def drain(self) -> None:
         """Ask the peer to go elsewhere; streams that are open, or on their way, are served to their end."""
@@ -204,11 +203,16 @@ class Connection:
         if self._streams.pop(stream.id, None) is None:
             return
         self._budget.give(STREAM_BYTES)
-        self.out.drop(stream)
         (self._abandoned if by_us else self._ended).add(stream.id)
-        stream.handler.closed()
+        self._close(stream)
         if self._refusing and not self._streams:
             self.closing = True
+
+    def _close(self, stream: Stream) -> None:
+        """Tell a stream's handler, which knows the stream: neither keeps the other, so that both go at once."""
+        self.out.drop(stream)
+        handler, stream.handler = stream.handler, NOBODY
+        handler.closed()
 
     def _fail(self, fault: ConnectionFault) -> None:
         """Send GOAWAY with the reason, and close the connection."""

@@ -164,6 +164,26 @@ class _Misled:
         """Do nothing: there is no state to release."""
 
 
+class _Over:
+    """The call of a stream that has ended."""
+
+    finished = True
+
+    def message(self, data: Data) -> Sequence[Reply]:  # noqa: ARG002 - nobody is there to read it
+        """Say nothing."""
+        return ()
+
+    def half_closed(self) -> bool:
+        """Say that nothing follows."""
+        return False
+
+    def closed(self) -> None:
+        """Do nothing: it was told already."""
+
+
+_OVER: Call = _Over()
+
+
 class ServerStream:
     """One RPC on one HTTP/2 stream."""
 
@@ -196,10 +216,14 @@ class ServerStream:
             self.fail(Status.INTERNAL, "internal error")
 
     def closed(self) -> None:
-        """Drop partial messages and tell the call that its stream has ended."""
+        """Drop partial messages and tell the call that its stream has ended.
+
+        The call knows how to push, and so knows us: it is let go of, or every request would leave a cycle behind.
+        """
         self._have = 0
         self._parts.clear()
-        self.call.closed()
+        call, self.call = self.call, _OVER
+        call.closed()
 
     def push(self, *messages: Reply) -> None:
         """Send messages of the call's own accord; the last ones if the call has finished by then."""

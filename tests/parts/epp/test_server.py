@@ -12,8 +12,8 @@ import httpx
 import pytest
 from tests.waiting import until
 
+from pointsman.core.certificates import self_signed
 from pointsman.core.errors import UserError, find_ours
-from pointsman.core.tls import self_signed
 from pointsman.epp.certificates import metrics_context
 from pointsman.epp.server import PickerServer
 from pointsman.epp.settings import Settings
@@ -146,3 +146,15 @@ def test_certificates_of_the_metrics_port_are_named_when_wrong(tmp_path: Path, c
     with pytest.raises(UserError, match=r"^--metrics-client-ca-file .*cannot be used"):
         metrics_context(Settings(metrics_cert_dir=certificates, metrics_client_ca_file=tmp_path / "none"))
     assert metrics_context(Settings()) is None
+
+
+async def test_the_configuration_decides_where_endpoints_come_from(endpoints: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"""{CONFIG}- {{type: file-discovery, parameters: {{path: {endpoints}}}}}
+dataLayer: {{discovery: {{pluginRef: file-discovery}}}}
+""")
+    async with running(config_file=config, pool_name="some-pool") as picker:
+        assert [member.endpoint.name for member in picker.parts.pool.members] == ["a"]
+        assert (await get(picker, "/metrics")).status_code == 200, "there is no cluster that could guard it"
+    with pytest.raises(UserError, match="needs a cluster, and the configuration reads endpoints from a file"):
+        PickerServer(Settings(config_file=config, pool_name="p", ha_enable_leader_election=True), rng=random.Random(1))

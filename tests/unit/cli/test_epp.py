@@ -7,9 +7,9 @@ import pytest
 from pointsman.cli import main
 
 GOOD = """
-apiVersion: llm-d.ai/v1alpha1
+apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
-plugins: [{type: by-label, parameters: {label: gpu}}, {type: queue-scorer}]
+plugins: [{type: by-label, parameters: {label: gpu, allowsNoLabel: true}}, {type: queue-scorer}]
 """
 BAD = """
 apiVersion: llm-d.ai/v1alpha1

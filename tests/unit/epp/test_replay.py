@@ -9,6 +9,8 @@ import pytest
 from pointsman.core.errors import UserError
 from pointsman.epp.config.build import Builder
 from pointsman.epp.config.defaults import load
+from pointsman.epp.metrics.picker import PickerMetrics
+from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.pool.view import EndpointMetrics, Lora
@@ -34,12 +36,17 @@ def record(path: Path, *requests: Request, explain: bool = False, **options: Any
         metrics = EndpointMetrics(waiting=waiting, lora=Lora(running=frozenset({"x"})), updated_at=4.0)
         member.scraped(metrics, attributes={"temp": 1.5}, mark=member.mark())
     records = Records()
-    recorder = DecisionRecorder(path, clock=lambda: 5.0, **options)
+    recorder = DecisionRecorder(path, **options)
     records.listen(recorder)
     rng = random.Random(7)
     scheduler = Builder(clock=lambda: 5.0, rng=rng).build(load("")).scheduler
     director = Director(
-        pool=pool, scheduler=scheduler, records=records, rng=rng, options=DirectorOptions(explain=explain)
+        pool=pool,
+        scheduler=scheduler,
+        records=records,
+        rng=rng,
+        options=DirectorOptions(explain=explain),
+        books=Bookkeeper(PickerMetrics(), clock=lambda: 5.0),
     )
     picks = []
     for request in requests:
@@ -150,4 +157,4 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_wrong_one_named(tmp_path: Pat
 def test_a_disk_that_is_full_costs_no_request(tmp_path: Path) -> None:
     assert len(record(Path("/dev/full"), ask(1), ask(2))) == 2
     with pytest.raises(UserError, match="--record"):
-        DecisionRecorder(tmp_path / "no" / "rec.jsonl", clock=lambda: 0.0)
+        DecisionRecorder(tmp_path / "no" / "rec.jsonl")

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from pointsman.core.errors import UserError
-from pointsman.epp.settings import Settings, parse_quantity
+from pointsman.epp.settings import REPLACED, Settings, parse_quantity
+from pointsman.epp.sources.dialects import DIALECTS
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,13 @@ def test_what_cannot_work_is_refused_with_its_flag(settings: dict[str, Any], sen
     with pytest.raises(UserError) as error:
         Settings(**settings).check()
     assert sentence in str(error.value)
+
+
+def test_the_names_that_kserve_sets_are_those_that_are_read_anyway() -> None:
+    vllm = DIALECTS["vllm"]
+    read = (vllm.waiting, vllm.running, vllm.kv_usage, vllm.lora, vllm.cache_info)
+    assert list(REPLACED.values()) == [spec.name for spec in read if spec is not None]
+    Settings(kv_cache_usage_percentage_metric="vllm:kv_cache_usage_perc").check()
 
 
 def test_defaults_are_fine_and_nothing_is_in_vain() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hpack import Decoder, Encoder
+from tests.clock import Clock
 
 from pointsman.core.budget import Budget
 from pointsman.wire.connection import Connection
@@ -72,16 +73,6 @@ class Recorder:
 
     def closed(self) -> None:
         self.closings += 1
-
-
-class Clock:
-    """Time that moves when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Client:

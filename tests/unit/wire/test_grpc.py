@@ -1,18 +1,21 @@
 """gRPC on a stream: messages cut anywhere, compression, statuses, and calls that go wrong."""
 
+import gc
 import gzip
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hpack import Decoder
-from tests.unit.wire.peers import GRPC_HEADERS, Client, Clock, data_frame, split
+from tests.clock import Clock
+from tests.unit.wire.peers import GRPC_HEADERS, Client, data_frame, split
 
 from pointsman.core.budget import Budget
 from pointsman.wire.connection import STREAM_BYTES, Connection
 from pointsman.wire.frames import PREFACE, Code, FrameKind, reset, settings
-from pointsman.wire.grpc import Call, Failure, Push, Router, Status
+from pointsman.wire.grpc import Call, Failure, Push, Router, ServerStream, Status
 from pointsman.wire.limits import Limits
+from pointsman.wire.outbox import Stream
 from pointsman.wire.protobuf import Data
 
 LIMITS = Limits(message_bytes=1000)
@@ -201,3 +204,34 @@ def test_a_push_arrives_outside_any_message() -> None:
     client.send(reset(1, Code.CANCEL))
     calls[0].push(b"too late")
     assert b"too late" not in b"".join(written)
+
+
+def leave_by_finishing(client: GrpcClient) -> None:
+    client.read(data_frame(1, framed(b"finish")))
+
+
+def leave_by_half_closing(client: GrpcClient) -> None:
+    client.read(data_frame(1, framed(b"a"), end=True))
+
+
+def leave_by_a_reset(client: GrpcClient) -> None:
+    client.send(reset(1, Code.CANCEL))
+
+
+def leave_by_the_socket(client: GrpcClient) -> None:
+    client.connection.lost()
+
+
+@pytest.mark.parametrize("leave", [leave_by_finishing, leave_by_half_closing, leave_by_a_reset, leave_by_the_socket])
+def test_an_ended_stream_leaves_nothing_for_the_collector(leave: Callable[[GrpcClient], None]) -> None:
+    client = GrpcClient()
+    gc.disable()  # what is in no cycle goes without it
+    gc.freeze()  # and what was there before is not looked at
+    try:
+        client.start()
+        leave(client)
+        calls.clear()
+        left = [type(each).__name__ for each in gc.get_objects() if isinstance(each, Echo | ServerStream | Stream)]
+    finally:
+        gc.enable()
+    assert left == []

@@ -1,4 +1,4 @@
-from tests.unit.wire.peers import Clock
+from tests.clock import Clock
 
 from pointsman.wire.limits import Bucket, Rate
 

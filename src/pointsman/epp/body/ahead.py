@@ -12,6 +12,7 @@ bytes does not go astray. A chunk may end anywhere, also within an escape; what 
 """
 
 import re
+from collections.abc import Callable
 
 import msgspec
 from xxhash import xxh64, xxh64_intdigest
@@ -28,9 +29,15 @@ _decode = msgspec.json.Decoder(str).decode
 class Ahead:
     """The prompt of one body, as far as it is here."""
 
-    __slots__ = ("_block_tokens", "_gave_up", "_hasher", "_key", "_limit", "_rest", "_seen", "_size", "_value")
+    __slots__ = (
+        "_block_tokens", "_gave_up", "_hasher", "_key", "_limit", "_rest", "_seen", "_size",
+        "_target_of", "_value",
+    )  # fmt: skip
 
-    def __init__(self, *, block_tokens: int, max_blocks: int) -> None:
+    def __init__(
+        self, *, block_tokens: int, max_blocks: int, target_of: Callable[[str], str] = lambda model: model
+    ) -> None:
+        self._target_of = target_of  # the model that serves requests for one
         self._block_tokens = block_tokens
         self._hasher: BlockHasher | None = None  # once the model is known
         self._limit = block_tokens * max_blocks * TOKEN_BYTES  # of bytes worth hashing; 0 for all
@@ -65,7 +72,7 @@ class Ahead:
         return found.end()
 
     def _read_text(self, data: bytes, at: int) -> int | None:
-        stop = _closing_quote(data, at)
+        stop = closing_quote(data, at)
         raw = data[at:] if stop < 0 else data[at:stop]
         whole = len(raw) if stop >= 0 else _complete(raw)
         try:
@@ -77,7 +84,8 @@ class Ahead:
             self._rest = raw[whole:]
             return None
         if self._key == b"model" and not self._size:
-            self._hasher = BlockHasher(seed(b"".join(self._value)), block_tokens=self._block_tokens)
+            target = self._target_of(b"".join(self._value).decode("utf-8", "replace"))
+            self._hasher = BlockHasher(seed(target.encode()), block_tokens=self._block_tokens)
         self._key = b""
         return stop + 1
 
@@ -92,7 +100,7 @@ class Ahead:
             self._hasher.feed(text)
 
 
-def _closing_quote(data: bytes, at: int) -> int:
+def closing_quote(data: bytes, at: int) -> int:
     """Return where the string that we are in ends; -1 when it does not end here."""
     stop = data.find(b'"', at)
     while stop > at and data[stop - 1] == 0x5C:

@@ -90,22 +90,6 @@ def splice_member(data: bytes, key: str, value: bytes) -> bytes:
     return b"".join([*out, data[at:]])
 
 
-def drop_member(data: bytes, key: str) -> bytes:
-    """Return the object without the top-level members of this key, and no other byte changed but a comma each."""
-    members = scan_members(data)
-    kept = next((at for at, member in enumerate(members) if member.key != key), len(members))
-    out, at = [], 0
-    if kept:  # from the first on: with the comma behind them, if something follows
-        at = members[kept - 1].stop
-        at = _skip(data, at) + 1 if kept < len(members) else at
-        out = [data[: _skip(data, 0) + 1]]
-    for before, member in zip(members[kept:], members[kept + 1 :], strict=False):
-        if member.key == key:
-            out.append(data[at : before.stop])
-            at = member.stop
-    return b"".join([*out, data[at:]])
-
-
 def _next(data: bytes, at: int) -> int:
     """Return the byte here; at the end a space, which is what Go's decoder complains about in the middle of a token."""
     return data[at] if at < len(data) else 0x20

@@ -35,19 +35,24 @@ def _source_of(block: Mapping[str, Any], kind: str) -> object:
 
 def conversation_items(messages: Any) -> list[MediaItem]:
     """Return the media in a conversation, each once."""
-    return _once((identity, 1) for block, kind in _blocks(messages) if (identity := identity_of(block, kind)))
+    return _once(
+        (identity, _modality(kind), 1) for block, kind in _blocks(messages) if (identity := identity_of(block, kind))
+    )
 
 
-def feature_items(features: bytes) -> list[MediaItem]:
-    """Return the media of a request that was rendered before, each once, with the tokens that they take."""
+def feature_items(features: Any) -> list[MediaItem]:
+    """Return the media of a request that was rendered before, each once, with the tokens that they take.
+
+    `features` is JSON, or what was read from it.
+    """
     try:
-        read = _read_features(features)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        read = _read_features(features) if isinstance(features, bytes) else msgspec.convert(features, _Features)
+    except (ValueError, RecursionError):
         return []
     places = read.mm_placeholders if isinstance(read.mm_placeholders, dict) else {}
     modalities = read.mm_hashes.items() if isinstance(read.mm_hashes, dict) else ()
     return _once(
-        (identity, _length(places.get(modality), at))
+        (identity, str(modality), _length(places.get(modality), at))
         for modality, hashes in modalities
         if isinstance(hashes, list)
         for at, identity in enumerate(hashes)
@@ -59,9 +64,11 @@ def _blocks(messages: Any) -> Iterator[tuple[dict[str, Any], str]]:
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, dict) else None
         for block in content if isinstance(content, list) else ():
-            kind = block.get("type") if isinstance(block, dict) else None
-            if isinstance(kind, str) and kind in KINDS:
-                yield block, kind
+            inner = block.get("content") if isinstance(block, dict) else None  # of a tool's result
+            for each in inner if isinstance(inner, list) else (block,):
+                kind = each.get("type") if isinstance(each, dict) else None
+                if isinstance(kind, str) and kind in KINDS:
+                    yield each, kind
 
 
 def identity_of(block: Mapping[str, Any], kind: str) -> str:
@@ -78,6 +85,14 @@ def _length(places: Any, at: int) -> int:
     return length if is_count(length) and length > 0 else 1
 
 
-def _once(found: Iterable[tuple[str, int]]) -> list[MediaItem]:
-    sizes = {xxh64_intdigest(identity.encode("utf-8", "replace")): size for identity, size in found}
-    return [MediaItem(hash=key, size=size) for key, size in sizes.items()]
+def _modality(kind: str) -> str:
+    return "video" if "video" in kind else "audio" if "audio" in kind else "image"
+
+
+def _once(found: Iterable[tuple[str, str, int]]) -> list[MediaItem]:
+    items = {
+        hashed: MediaItem(hash=hashed, modality=modality, size=size)
+        for identity, modality, size in found
+        if (hashed := xxh64_intdigest(identity.encode("utf-8", "replace"))) is not None
+    }
+    return list(items.values())

@@ -1,19 +1,20 @@
 """Which API a request speaks, by its path.
 
 A configuration names the parsers that it wants, in order; among those the longest path suffix wins, and a parser
-without suffixes (`passthrough-parser`) takes what is left. Paths are compared in their one spelling (`paths`), so that
-none is served as one thing and read as another. What a JSON parser reads is the same for all of them
-(`payload`), because their members do not collide; they differ in what they claim. The gRPC parsers claim their methods
-and pass the messages on unread; as gRPC needs HTTP/2, they are of no use for a pool whose `appProtocol` is `http`.
+without suffixes (`passthrough-parser`) takes what is left: parsers that are listed behind it are never asked. Paths are
+compared in their one spelling (`paths`), so that none is served as one thing and read as another. What a JSON parser
+reads is the same for all of them (`payload`), because their members do not collide; they differ in what they claim. The
+gRPC parsers read messages (`grpc`); as gRPC needs HTTP/2, they are of no use for a pool whose `appProtocol` is `http`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from pointsman.epp.body.paths import canonical
 from pointsman.epp.request.refusals import BadRequest
 
-_PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
+_OTHER_PATHS = ("x-original-path", "x-forwarded-path")  # where there is no `:path`
 _DEFAULT_PATH = "/v1/completions"
 H2C = "kubernetes.io/h2c"
 # Paths come from clients: so many are remembered, of such a length.
@@ -22,12 +23,15 @@ _REMEMBERED, _SHORT = 1024, 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parser:
-    """What one parser type claims, and whether it reads JSON."""
+    """What one parser type claims, and what it reads."""
 
     name: str
     suffixes: tuple[str, ...] = ()
-    reads: bool = True
+    nameless: tuple[str, ...] = ()  # those of them that need not name a model
+    reads: Literal["", "json", "vllm", "vertex"] = "json"
+    wants_model: bool = True
     speaks: tuple[str, ...] = ("http", H2C)  # the protocols of a pool for which it is made; none for any
+    unusual: bool = False  # its responses say what they cost in a way of their own
 
 
 _ALL = (
@@ -44,13 +48,19 @@ _ALL = (
             "completions/render",
         ),
     ),
-    Parser(name="anthropic-parser", suffixes=("v1/messages", "v1/messages/count_tokens")),
+    Parser(
+        name="anthropic-parser",
+        suffixes=("messages", "messages/count_tokens"),
+        nameless=("messages/count_tokens",),
+    ),
     Parser(name="vllmhttp-parser", suffixes=("inference/v1/generate",)),
-    Parser(name="sglanghttp-parser", suffixes=("generate",)),
+    Parser(name="sglanghttp-parser", suffixes=("generate",), wants_model=False, unusual=True),
     Parser(
         name="vllmgrpc-parser",
         suffixes=("vllm.grpc.engine.VllmEngine/Generate", "vllm.grpc.engine.VllmEngine/Embed"),
-        reads=False,
+        reads="vllm",
+        wants_model=False,
+        unusual=True,
         speaks=(H2C,),
     ),
     Parser(
@@ -60,10 +70,11 @@ _ALL = (
             "PredictionService/RawPredict",
             "PredictionService/StreamRawPredict",
         ),
-        reads=False,
+        reads="vertex",
+        wants_model=False,
         speaks=(H2C,),
     ),
-    Parser(name="passthrough-parser", reads=False, speaks=()),
+    Parser(name="passthrough-parser", reads="", speaks=()),
 )
 PARSERS: Mapping[str, Parser] = {parser.name: parser for parser in _ALL}
 DEFAULT = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
@@ -88,7 +99,7 @@ def path_of(headers: Mapping[str, str]) -> str:
 
 
 def _target(headers: Mapping[str, str]) -> str:
-    return next(filter(None, map(headers.get, _PATH_HEADERS)), _DEFAULT_PATH)
+    return headers.get(":path") or next(filter(None, map(headers.get, _OTHER_PATHS)), _DEFAULT_PATH)
 
 
 class ParserChoice:
@@ -96,9 +107,14 @@ class ParserChoice:
 
     def __init__(self, names: Sequence[str] = DEFAULT) -> None:
         parsers = [PARSERS[name] for name in dict.fromkeys(names)]
-        claims = [(suffix, parser) for parser in parsers for suffix in parser.suffixes]
+        last = next((at for at, parser in enumerate(parsers) if not parser.suffixes), len(parsers))
+        claims = [
+            (suffix, replace(parser, wants_model=False) if suffix in parser.nameless else parser)
+            for parser in parsers[:last]
+            for suffix in parser.suffixes
+        ]
         self._claims = sorted(claims, key=lambda claim: -len(claim[0]))
-        self._fallback = next((parser for parser in parsers if not parser.suffixes), None)
+        self._fallback = parsers[last] if last < len(parsers) else None
         self._known: dict[str, Parser] = {}
 
     def choose(self, headers: Mapping[str, str]) -> Parser:
@@ -111,7 +127,8 @@ class ParserChoice:
 
     def _search(self, target: str) -> Parser:
         path = canonical(target)
-        claims = (parser for suffix, parser in self._claims if path.endswith("/" + suffix))
+        # A gRPC service has its package before it: /google.cloud.aiplatform.v1.PredictionService/RawPredict.
+        claims = (parser for suffix, parser in self._claims if path.endswith((f"/{suffix}", f".{suffix}")))
         parser = next(claims, self._fallback)
         if parser is None:
             raise BadRequest(f"no parser claims the path {path[:_SHORT]}")

@@ -5,13 +5,18 @@ the hashing. Below `_WORTHWHILE` bytes there is hardly anything to gain, so most
 at when the next one is here: a body that arrived in one go would otherwise cost more, and nobody waits less for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from pointsman.epp.body.ahead import Ahead
+from pointsman.epp.body.grpc import VertexReading, VllmReading
+from pointsman.epp.body.parsers import PARSERS, Parser
 from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.request.request import Needs
 from pointsman.wire.protobuf import Data
+
+Reading = BodyReading | VllmReading
+"""A body that was read, whatever it was written in."""
 
 _WORTHWHILE = 32 << 10
 _PART_BYTES = 64  # what a part costs beside its bytes
@@ -21,12 +26,21 @@ _BITE = 16 << 10  # what is hashed at a time, so that it is still near when it i
 class Body:
     """The parts that are here."""
 
-    __slots__ = ("_ahead", "_fed", "_hashes", "_headers", "_kept", "_needs", "_parts", "_size")
+    __slots__ = ("_ahead", "_fed", "_hashes", "_headers", "_kept", "_needs", "_parser", "_parts", "_size", "_target_of")
 
-    def __init__(self, *, needs: Needs, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        needs: Needs,
+        parser: Parser = PARSERS["openai-parser"],
+        headers: Mapping[str, str] | None = None,
+        target_of: Callable[[str], str] = lambda model: model,
+    ) -> None:
         self._needs = needs
+        self._parser = parser
+        self._target_of = target_of
         self._headers = headers
-        self._hashes = needs.block_tokens > 0 and needs.tokenizer is None
+        self._hashes = needs.block_tokens > 0 and needs.tokenizer is None and parser.reads == "json"
         self._parts: list[Data] = []
         self._size = 0
         self._kept = 0
@@ -46,7 +60,7 @@ class Body:
         if self._hashes and not last and self._size >= _WORTHWHILE and len(self._parts) > 1:
             self._look_ahead()
 
-    def read(self) -> BodyReading | None:
+    def read(self) -> Reading | None:
         """Return what it says, now that it is whole; None when it is empty.
 
         Raises BadRequest.
@@ -55,11 +69,23 @@ class Body:
         whole = parts[0] if len(parts) == 1 else b"".join(parts)
         if not whole:
             return None
-        return BodyReading(whole, needs=self._needs, ahead=self._ahead, headers=self._headers)
+        if self._parser.reads == "vllm":
+            return VllmReading(bytes(whole), needs=self._needs)
+        if self._parser.reads == "vertex":
+            return VertexReading(bytes(whole), needs=self._needs, headers=self._headers)
+        return BodyReading(
+            whole,
+            needs=self._needs,
+            ahead=self._ahead,
+            headers=self._headers,
+            wants_model=self._parser.wants_model,
+        )
 
     def _look_ahead(self) -> None:
         if self._ahead is None:
-            self._ahead = Ahead(block_tokens=self._needs.block_tokens, max_blocks=self._needs.max_blocks)
+            self._ahead = Ahead(
+                block_tokens=self._needs.block_tokens, max_blocks=self._needs.max_blocks, target_of=self._target_of
+            )
         for part in self._parts[self._fed : -1]:
             for at in range(0, len(part), _BITE):
                 self._ahead.feed(bytes(part[at : at + _BITE]))

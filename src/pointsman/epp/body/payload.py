@@ -6,8 +6,11 @@ nothing can hold) goes through slower readers; what nobody takes is a 400 in the
 a number where text belongs is no error of ours, it only gives no prompt, and a limit that is no count is none; the
 model server will say what it thinks of it.
 
-Token ids in a member `tokens` beside the prompt are for us, from llm-d's coordinator: they are the prompt, nobody is
-asked for others, and the model server does not see them.
+Tokens in a member `tokens` beside the prompt (token ids, or an object with `token_ids` and the media's `features`) are
+of llm-d's coordinator: they are the prompt, and nobody is asked for others. They are passed on like the rest.
+
+A prompt's blocks are hashed for the model that serves it, which after a rewrite is not the one that the client named:
+what is cached is cached under that.
 """
 
 import json
@@ -18,44 +21,17 @@ import msgspec
 
 from pointsman.core.numbers import bounded_int, is_count
 from pointsman.epp.body.ahead import Ahead
-from pointsman.epp.body.jsonscan import NotJson, drop_member, json_string, scan_members, splice_member, top_level_kind
+from pointsman.epp.body.jsonscan import NotJson, json_string, scan_members, splice_member, top_level_kind
 from pointsman.epp.body.media import conversation_items, feature_items
-from pointsman.epp.body.prompts import completion_text, conversation_text, count_tokens, hash_chain, token_bytes
+from pointsman.epp.body.members import Members, ModelOnly, read_members, read_model
+from pointsman.epp.body.prompts import completion_texts, conversation_text, count_tokens, hash_chains, token_bytes
 from pointsman.epp.request.estimate import Estimates, Placeholders
 from pointsman.epp.request.refusals import BadRequest
-from pointsman.epp.request.request import MediaItem, Needs, Prompt, Rendered
+from pointsman.epp.request.request import LengthHints, MediaItem, Needs, Prompt, Rendered
 from pointsman.wire.protobuf import Data
 
-
-class _Members(msgspec.Struct, gc=False):
-    """The members of all APIs that we read, as they come; whatever else there is, is skipped."""
-
-    model: Any = None
-    prompt: Any = None
-    messages: Any = None
-    input: Any = None
-    instructions: Any = None
-    system: Any = None
-    text: Any = None
-    token_ids: Any = None
-    tokens: Any = None
-    input_ids: Any = None
-    tools: msgspec.Raw = msgspec.Raw(b"")
-    features: msgspec.Raw = msgspec.Raw(b"")
-    cache_salt: Any = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    max_output_tokens: Any = None
-    sampling_params: Any = None
-
-
-class _ModelOnly(msgspec.Struct, gc=False):
-    model: Any = None
-
-
+_USUAL = Estimates()
 _RAW = frozenset(("tools", "features"))
-_read_members: Callable[[Data], _Members] = msgspec.json.Decoder(_Members).decode
-_read_model: Callable[[Data], _ModelOnly] = msgspec.json.Decoder(_ModelOnly).decode
 
 
 class BodyReading:
@@ -64,24 +40,29 @@ class BodyReading:
     Raises BadRequest when it is not a JSON object.
     """
 
-    __slots__ = ("_ahead", "_given", "_media", "_members", "_needs", "_said", "body", "model")
+    __slots__ = ("_ahead", "_given", "_media", "_members", "_needs", "_said", "body", "model", "wants_model")
 
     def __init__(
-        self, body: Data, *, needs: Needs, ahead: Ahead | None = None, headers: Mapping[str, str] | None = None
+        self,
+        body: Data,
+        *,
+        needs: Needs,
+        ahead: Ahead | None = None,
+        headers: Mapping[str, str] | None = None,
+        wants_model: bool = True,
     ) -> None:
         self._needs = needs
         self._ahead = ahead
-        self._media = Placeholders(needs.estimates or Estimates(), headers=headers or {})
-        self._said: tuple[bytes, bool] | None = None
-        self._members: _Members | None = None
+        self._media = Placeholders(needs.estimates or _USUAL, headers=headers or {})
+        self._said: tuple[list[bytes], bool] | None = None
+        self._members: Members | None = None
         self.body = body
+        self.wants_model = wants_model  # its API names a model, so one must be there
         if needs.prompt:
-            self._members = _decode(body, _read_members, _Members)
-        few: _ModelOnly | _Members = self._members or _decode(body, _read_model, _ModelOnly)
+            self._members = _decode(body, read_members, Members)
+        few: ModelOnly | Members = self._members or _decode(body, read_model, ModelOnly)
         self.model = _str(few.model)
         self._given = _given_tokens(self._members) if self.has_prompt else b""
-        if self._given:
-            self.body = drop_member(bytes(body), "tokens")
 
     @property
     def has_prompt(self) -> bool:
@@ -102,45 +83,44 @@ class BodyReading:
         """Whether there is an image, a video or sound in it."""
         return self._text()[1]
 
-    def naming(self, model: str) -> bytes:
+    def naming(self, model: str) -> Data:
         """Return the body asking for a model, and otherwise as the client wrote it."""
-        body = bytes(self.body)
-        return body if self.model == model else splice_member(body, "model", json_string(model))
+        if self.model == model:
+            return self.body
+        return splice_member(bytes(self.body), "model", json_string(model))
 
-    def prompt(self, rendered: Rendered | None = None) -> Prompt | None:
-        """Return the prompt, by the tokens of a tokenizer service where it gave some; None when nobody wants it."""
+    def prompt(self, rendered: Rendered | None = None, *, target: str = "") -> Prompt | None:
+        """Return the prompt, by the tokens of a tokenizer service where it gave some; None when nobody wants it.
+
+        `target` is the model that serves it, where that is another than the client's.
+        """
         members, needs = self._members, self._needs
         if members is None:
             return None
-        text, multimodal = self._text()
-        known = self._ahead.agrees(text) if self._ahead is not None else None
-        tokens = self._given or (rendered.tokens if rendered is not None else b"")
-        if tokens:
-            text, known = tokens, None
-        blocks = (
-            hash_chain(
-                text,
-                model=self.model,
-                salt=_str(members.cache_salt),
-                block_tokens=needs.block_tokens,
-                max_blocks=needs.max_blocks,
-                known=known,
-            )
-            if needs.block_tokens and text
-            else ()
-        )
+        texts, multimodal = self._text()
+        counted = False
+        if self._given:
+            texts, counted = [self._given], True
+        elif rendered is not None:
+            texts, counted = [rendered.tokens, *rendered.more], True
+        known = self._ahead.agrees(texts[0]) if self._ahead is not None and not counted else None
+        salt = _str(members.cache_salt) or _str(members.extra_key)
+        chains = hash_chains(texts, model=target or self.model, salt=salt, needs=needs, known=known)
         return Prompt(
-            tokens=count_tokens(text) + (0 if tokens else self._media.uncounted),
+            tokens=sum(map(count_tokens, texts)) + (0 if counted else self._media.uncounted),
             block_tokens=needs.block_tokens,
-            blocks=blocks,
+            blocks=chains[0] if chains else (),
+            more=chains[1:],
             multimodal=multimodal,
             items=((rendered and rendered.items) or _items(members)) if needs.media else (),
             max_output_tokens=_most_output(members),
+            media_tokens=0 if counted else self._media.tokens,
+            hints=_hints(members) if needs.hints else None,
         )
 
-    def _text(self) -> tuple[bytes, bool]:
+    def _text(self) -> tuple[list[bytes], bool]:
         if self._said is None:
-            self._said = _text(self._members, self._media) if self._members is not None else (b"", False)
+            self._said = _texts_of(self._members, self._media) if self._members is not None else ([b""], False)
         return self._said
 
 
@@ -182,31 +162,40 @@ def _refuse_kind(body: bytes) -> None:
         raise BadRequest(f"error unmarshaling request bodyMap: {why}")
 
 
-def _text(members: _Members, media: Placeholders) -> tuple[bytes, bool]:
-    """Return the prompt's bytes, whichever API the body is for."""
+def _texts_of(members: Members, media: Placeholders) -> tuple[list[bytes], bool]:
+    """Return the bytes of each prompt, whichever API the body is for."""
     tools = bytes(members.tools).decode("utf-8", "replace")
     if members.messages is not None:
-        return conversation_text(members.messages, media=media, before=(tools, *_texts(members.system)))
+        return _one(conversation_text(members.messages, media=media, before=(tools, *_texts(members.system))))
     if members.prompt is not None:
-        return completion_text(members.prompt), False
-    if members.input is not None:
+        return completion_texts(members.prompt), False
+    given = members.input if members.input is not None else members.items  # `/v1/conversations` calls them so
+    if given is not None:
         before = (tools, *_texts(members.instructions))
-        if isinstance(members.input, list) and any(isinstance(each, dict) for each in members.input):
-            return conversation_text(members.input, media=media, before=before)
-        return "".join(before).encode("utf-8", "replace") + completion_text(members.input), False
+        if isinstance(given, list) and any(isinstance(each, dict) for each in given):
+            return _one(conversation_text(given, media=media, before=before))
+        first, *more = completion_texts(given)
+        return ["".join(before).encode("utf-8", "replace") + first, *more], False
     for ids in (members.token_ids, members.input_ids):
         if isinstance(ids, list):
-            return token_bytes(ids), False
-    return completion_text(members.text), False
+            return completion_texts(ids), False
+    return completion_texts(members.text), False
 
 
-def _given_tokens(members: _Members | None) -> bytes:
+def _one(found: tuple[bytes, bool]) -> tuple[list[bytes], bool]:
+    text, multimodal = found
+    return [text], multimodal
+
+
+def _given_tokens(members: Members | None) -> bytes:
     given = members.tokens if members is not None else None
-    return token_bytes(given) if isinstance(given, list) else b""
+    ids = given.get("token_ids") if isinstance(given, dict) else given
+    return token_bytes(ids) if isinstance(ids, list) else b""
 
 
-def _items(members: _Members) -> list[MediaItem]:
-    features = bytes(members.features)
+def _items(members: Members) -> list[MediaItem]:
+    given: Any = members.tokens.get("features") if isinstance(members.tokens, dict) else None
+    features = bytes(members.features) or given
     return feature_items(features) if features else conversation_items(members.messages or members.input)
 
 
@@ -218,7 +207,17 @@ def _texts(value: Any) -> list[str]:
     return [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
 
 
-def _most_output(members: _Members) -> int | None:
+def _hints(members: Members) -> LengthHints | None:
+    if members.messages is None:
+        return None
+    template = members.chat_template_kwargs if isinstance(members.chat_template_kwargs, dict) else {}
+    thinking = template.get("enable_thinking")
+    budget = next((each for each in (template.get("thinking_budget"), members.thinking_budget) if is_count(each)), 0)
+    tools = bytes(members.tools).strip() not in {b"", b"null", b"[]"}
+    return LengthHints(thinking=thinking if isinstance(thinking, bool) else None, budget=budget, tools=tools)
+
+
+def _most_output(members: Members) -> int | None:
     sampling = members.sampling_params if isinstance(members.sampling_params, dict) else {}
     for value in (
         members.max_completion_tokens,

@@ -14,10 +14,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from xxhash import xxh64_intdigest
 
 from pointsman.epp.body.media import KINDS, identity_of
 from pointsman.epp.request.estimate import Placeholders
+from pointsman.epp.request.request import Needs
 
 TOKEN_BYTES = 4
 _PAIR = struct.Struct("<QQ")
@@ -53,6 +55,26 @@ def hash_chain(
         part = text[whole:stop] + b"\0" * (-stop % TOKEN_BYTES)
         chain.append(digest(pack(digest(part), last)))
     return chain
+
+
+def hash_chains(
+    texts: Iterable[bytes], *, model: str, salt: str = "", needs: Needs, known: "BlockHasher | None" = None
+) -> list[list[int]]:
+    """Return the chain of each prompt that is not empty, as is needed; `known` is of the first."""
+    chains: list[list[int]] = []
+    for text in texts if needs.block_tokens else ():
+        if text:
+            chain = hash_chain(
+                text,
+                model=model,
+                salt=salt,
+                block_tokens=needs.block_tokens,
+                max_blocks=needs.max_blocks,
+                known=known,
+            )
+            chains.append(chain)
+        known = None
+    return chains
 
 
 @lru_cache(maxsize=64)
@@ -105,11 +127,11 @@ def token_bytes(ids: Sequence[Any]) -> bytes:
     return packed.tobytes()
 
 
-def completion_text(prompt: Any) -> bytes:
-    """Return the bytes of a `prompt` or `input`: a string, strings, token ids, or lists of token ids."""
+def completion_texts(prompt: Any) -> list[bytes]:
+    """Return the bytes of a `prompt` or `input`: a string, strings, token ids, or lists of token ids; one for each."""
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-        return b"".join([_one_prompt(each) for each in prompt])
-    return _one_prompt(prompt)
+        return [_one_prompt(each) for each in prompt]
+    return [_one_prompt(prompt)]
 
 
 def _one_prompt(prompt: Any) -> bytes:
@@ -134,11 +156,17 @@ def conversation_text(messages: Any, *, media: Placeholders, before: Iterable[st
                 parts.append(content)
             elif isinstance(content, list):
                 multimodal |= _read_blocks(content, parts, media)
+            elif not isinstance(role, str) and isinstance(
+                message.get("type"), str
+            ):  # an item that is no message: a function's call, or what it returned
+                parts.append(_written(message))
+            if message.get("tool_calls"):
+                parts.append(_written(message["tool_calls"]))
     return "".join(parts).encode("utf-8", "replace"), multimodal
 
 
-def _read_blocks(blocks: list[Any], parts: list[str], media: Placeholders) -> bool:
-    """Add the text of content blocks, and what stands for their media."""
+def _read_blocks(blocks: list[Any], parts: list[str], media: Placeholders, *, within: bool = False) -> bool:
+    """Add the text of content blocks, and what stands for their media; of tools and thoughts what is said of them."""
     multimodal = False
     for block in blocks:
         if not isinstance(block, dict):
@@ -149,4 +177,23 @@ def _read_blocks(blocks: list[Any], parts: list[str], media: Placeholders) -> bo
         elif isinstance(kind, str) and kind in KINDS:
             multimodal = True
             parts.append(media.text(kind, identity_of(block, kind)))
+        elif not isinstance(kind, str):
+            continue
+        elif isinstance(inner := block.get("content"), list) and not within:  # a tool's result, in blocks of its own
+            parts.append(_written({**block, "content": None}))
+            multimodal |= _read_blocks(inner, parts, media, within=True)
+        else:
+            parts.append(_written(block))
     return multimodal
+
+
+def _written(value: Any) -> str:
+    """Return a call, a result or a thought as text: equal ones are equal, and where a client wants them cached counts
+    nothing, because it says so of another one with every turn.
+    """
+    if isinstance(value, dict) and "cache_control" in value:
+        value = {key: each for key, each in value.items() if key != "cache_control"}
+    try:
+        return msgspec.json.encode(value).decode()
+    except (ValueError, TypeError, OverflowError, RecursionError):  # half of a surrogate pair, a number beyond 64 bits
+        return repr(value)

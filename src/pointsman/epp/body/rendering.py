@@ -11,6 +11,7 @@ import msgspec
 
 from pointsman.epp.body.media import feature_items
 from pointsman.epp.body.parsers import path_of
+from pointsman.epp.body.parts import Reading
 from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.body.prompts import token_bytes
 from pointsman.epp.request.request import Rendered, TokenService
@@ -40,22 +41,22 @@ _read_chat = msgspec.json.Decoder(_Answer).decode
 _read_completions = msgspec.json.Decoder(list[_Answer]).decode
 
 
-def question(reading: BodyReading, *, headers: Mapping[str, str], service: TokenService) -> TokenQuestion | None:
+def question(reading: Reading, *, headers: Mapping[str, str], service: TokenService) -> TokenQuestion | None:
     """Return what to ask about a body; None where it must be estimated, or need not be."""
     path = path_of(headers)
     api = next((each for each in (_CHAT, _COMPLETION) if path.endswith(each)), None)
-    if api is None or reading.has_tokens or not reading.has_prompt:
+    if api is None or not isinstance(reading, BodyReading) or reading.has_tokens or not reading.has_prompt:
         return None
     return TokenQuestion(
         service=service,
         path=f"{service.prefix}/v1{api}/render",
-        body=reading.naming(service.model),
+        body=bytes(reading.naming(service.model)),
         seconds=service.media_seconds if reading.multimodal else service.seconds,
     )
 
 
 def read_answer(asked: TokenQuestion, answer: bytes) -> Rendered:
-    """Return the tokens of a prompt, or of all prompts of a request one after another.
+    """Return the tokens of a prompt, or of each prompt of a request.
 
     Raises Unreadable.
     """
@@ -64,8 +65,9 @@ def read_answer(asked: TokenQuestion, answer: bytes) -> Rendered:
         parts = [_read_chat(answer)] if asked.path.endswith(f"{_CHAT}/render") else _read_completions(answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from None
-    tokens = b"".join([token_bytes(part.token_ids) for part in parts])
-    if not tokens:
+    tokens = [token_bytes(part.token_ids) for part in parts]
+    if not any(tokens):
         raise Unreadable("no token ids")
     features = [bytes(part.features) for part in parts]
-    return Rendered(tokens=tokens, items=[item for each in features if each for item in feature_items(each)])
+    items = [item for each in features if each for item in feature_items(each)]
+    return Rendered(tokens=tokens[0], more=tuple(tokens[1:]), items=items)

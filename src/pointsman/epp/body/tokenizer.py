@@ -1,16 +1,17 @@
 """The shell around a tokenizer service: connections that are kept, questions that wait for nobody but their request.
 
 Whatever goes wrong with the service costs the request its exact tokens and nothing else: no connection, no answer in
-time, a refusal or nonsense all end in None, and the tokens are estimated. A kept connection may be closed by the
-service in the very moment in which it is used again, so a question that is lost on one is asked once more on a new one.
+time, a refusal or nonsense all end in None, and the tokens are estimated.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from pointsman.core.http.client import Answer, Line
+from pointsman.core.addresses import ServiceAddress
+from pointsman.core.http.client import Answer
 from pointsman.core.http.limits import AnswerLimits
+from pointsman.core.http.lines import Lines, NoAnswer, body_of
 from pointsman.core.http.messages import request
 from pointsman.core.logs import get_logger
 from pointsman.epp.body.rendering import TokenQuestion, Unreadable, read_answer
@@ -29,7 +30,7 @@ class Tokenizer:
         self._tasks: asyncio.TaskGroup | None = None
         self._places = asyncio.Semaphore(_MOST_CONNECTIONS)
         self._service: TokenService | None = None
-        self._idle: list[Line] = []
+        self._lines: Lines | None = None
         self._failing = False
         self.results: Counter[str] = Counter()  # answered, timeout, refused, unreadable, unreachable
 
@@ -62,20 +63,14 @@ class Tokenizer:
 
     async def _find(self, question: TokenQuestion) -> Rendered | None:
         try:
-            async with asyncio.timeout(question.seconds), self._places:
-                status, body = await self._exchange(question)
-            if status == 200:
-                rendered = read_answer(question, body)
-                self._answered()
-                return rendered
-            result, reason = "refused", f"it answered {status}"
-        except TimeoutError:
-            result, reason = "timeout", f"no answer within {question.seconds:g} s"
-        except OSError as error:
-            result, reason = "unreachable", error.strerror or str(error)
+            rendered = read_answer(question, await body_of(self._exchange(question), seconds=question.seconds))
+        except NoAnswer as error:
+            self._failed(error.result, str(error))
         except Unreadable as error:
-            result, reason = "unreadable", str(error)
-        self._failed(result, reason)
+            self._failed("unreadable", str(error))
+        else:
+            self._answered()
+            return rendered
         return None
 
     def _answered(self) -> None:
@@ -92,39 +87,13 @@ class Tokenizer:
 
     async def _exchange(self, question: TokenQuestion) -> Answer:
         service = question.service
-        if service != self._service:  # another configuration: what is open leads nowhere
+        address = ServiceAddress(service.host, service.port)
+        if self._lines is None or service != self._service:  # another configuration: what is open leads nowhere
+            if self._lines is not None:
+                self._lines.close()
             self._service = service
-            while self._idle:
-                self._idle.pop().close()
-        message = _request(question)
-        while self._idle:
-            line = self._idle.pop()
-            if line.open:
-                try:
-                    return await self._ask_on(line, message, service=service)
-                except ConnectionError:
-                    break
-        return await self._ask_on(await _connect(service), message, service=service)
-
-    async def _ask_on(self, line: Line, message: bytes, *, service: TokenService) -> Answer:
-        try:
-            answer = await line.ask(message)
-        except BaseException:
-            line.close()  # an answer may still come, and must not be taken for the next one's
-            raise
-        if service == self._service and line.open:
-            self._idle.append(line)
-        return answer
-
-
-async def _connect(service: TokenService) -> Line:
-    line = Line(limits=_LIMITS)
-    await line.dial(service.host, service.port)
-    return line
-
-
-def _request(question: TokenQuestion) -> bytes:
-    service = question.service
-    host = f"[{service.host}]" if ":" in service.host else service.host
-    kind = {"content-type": "application/json"}
-    return request("POST", question.path, host=f"{host}:{service.port}", headers=kind, body=question.body)
+            self._lines = Lines(address, limits=_LIMITS)
+        kind = {"content-type": "application/json"}
+        message = request("POST", question.path, host=address.authority, headers=kind, body=question.body)
+        async with self._places:
+            return await self._lines.ask(message)

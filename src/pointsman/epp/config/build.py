@@ -19,22 +19,31 @@ from pointsman.epp.config.registry import LATER, UnknownType
 from pointsman.epp.plugins.api import (
     ENCODER_MATCHES,
     INFLIGHT_LOAD,
+    LATENCY_PREDICTIONS,
     PREFIX_MATCHES,
     SESSION_ID,
     TOKENIZED_PROMPT,
     Context,
     Key,
+    Reserves,
 )
 from pointsman.epp.schedule.explain import Meters
 from pointsman.epp.schedule.points import (
     ADMIT,
+    ANSWER,
     BEFORE_SEND,
+    CONCLUDE,
     FILTER,
+    IDENTIFY,
+    LEARN,
+    NEEDS,
     NEXT_PROFILES,
     ON_ENDPOINTS,
     ON_RESPONSE,
     PICK,
     PRODUCE,
+    QUESTION,
+    REPORT,
     SATURATION,
     SCORE,
     Hooked,
@@ -48,6 +57,7 @@ _DEFAULT_PRODUCERS: Mapping[str, str] = {
     PREFIX_MATCHES: "approx-prefix-cache-producer",
     INFLIGHT_LOAD: "inflight-load-producer",
     ENCODER_MATCHES: "mm-embeddings-cache-producer",
+    LATENCY_PREDICTIONS: "predicted-latency-producer",
     SESSION_ID: "session-id-producer",
 }
 
@@ -77,9 +87,19 @@ class Built:
 class Builder:
     """Makes schedulers; keeps what they share over reloads."""
 
-    def __init__(self, *, clock: Callable[[], float], rng: random.Random, meters: Meters | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        rng: random.Random,
+        meters: Meters | None = None,
+        also: Callable[[ConfigPlan], Sequence[Problem]] = lambda _plan: (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._clock = clock
         self._rng = rng
+        self._environment = environment or {}
+        self._also = also  # what those who carry out the rest of a plan find wrong with it
         self.meters = meters or Meters()
 
     def build(
@@ -95,11 +115,12 @@ class Builder:
         Raises ConfigError when the plugins do not fit together, or when there are `problems` already: then with both,
         so that nobody corrects a file twice.
         """
-        work = _Work(plan, previous=previous, clock=self._clock, rng=self._rng)
+        work = _Work(plan, previous=previous, clock=self._clock, rng=self._rng, environment=self._environment)
         work.make_all()
         order = work.producers_in_order()
-        if problems or work.problems:
-            raise ConfigError([*problems, *work.problems], name=name)
+        found = [*problems, *work.problems, *self._also(plan)]
+        if found:
+            raise ConfigError(found, name=name)
         plan = replace(plan, plugins=tuple(each.declared for each in work.made.values()))
         return Built(plan=plan, scheduler=Scheduler(self._parts(plan, work.made, order)), made=work.made)
 
@@ -110,16 +131,25 @@ class Builder:
         def everyone(point: Point) -> tuple[Hooked, ...]:
             return hooked(point, *(name for name, each in made.items() if point.on(each.plugin)))
 
+        readers = [name for name, each in made.items() if NEEDS.on(each.plugin)]
         produced = [key for name in producers for key in made[name].plugin.produces]
         return Parts(
             profiles={each.name: self._profile(each.name, each.plugins, made) for each in plan.profiles},
             handler=hooked(NEXT_PROFILES, plan.handler)[0],
+            asks=next((self._hook(QUESTION, made[name]) for name in producers if QUESTION.on(made[name].plugin)), None),
+            concludes=hooked(CONCLUDE, plan.handler)[0],
             detector=hooked(SATURATION, plan.detector)[0],
             producers=hooked(PRODUCE, *producers),
+            readers=hooked(NEEDS, *sorted(readers, key=lambda name: name not in producers)),
             admitters=everyone(ADMIT),
             before_send=everyone(BEFORE_SEND),
             on_response=everyone(ON_RESPONSE),
             on_endpoints=everyone(ON_ENDPOINTS),
+            responders=everyone(ANSWER),
+            reserves=any(isinstance(each.plugin, Reserves) for each in made.values()),
+            identities=everyone(IDENTIFY),
+            reporters=everyone(REPORT),
+            learners=everyone(LEARN),
             parsers=tuple(made[name].declared.type.name for name in plan.parsers),
             cost=next((key for key in produced if key.kind == INFLIGHT_LOAD), None),
             matches=next((key for key in produced if key.kind == PREFIX_MATCHES), None),
@@ -144,9 +174,16 @@ class _Work:
     """One build in progress."""
 
     def __init__(
-        self, plan: ConfigPlan, *, previous: Built | None, clock: Callable[[], float], rng: random.Random
+        self,
+        plan: ConfigPlan,
+        *,
+        previous: Built | None,
+        clock: Callable[[], float],
+        rng: random.Random,
+        environment: Mapping[str, str],
     ) -> None:
         self._plan = plan
+        self._environment = environment
         self._previous = previous
         self._clock = clock
         self._rng = rng
@@ -212,6 +249,7 @@ class _Work:
             rng=self._rng,
             plugins={name: made.plugin for name, made in references.items()},
             profiles=tuple(each.name for each in self._plan.profiles),
+            environment=self._environment,
         )
         try:
             return cls(*arguments, context=context) if _wants_context(cls) else cls(*arguments)
@@ -278,7 +316,7 @@ def _effective(plan: ConfigPlan) -> dict[str, Any]:
         for source, extractors in plan.sources
     ]
     if plan.discovery:
-        layer["discovery"] = {"pluginRef": plan.discovery}
+        layer["discovery"] = {"endpoints": {"pluginRef": plan.discovery}}
     document["dataLayer"] = layer
     document["requestHandler"] = {"parsers": [{"pluginRef": name} for name in plan.parsers]}
     document["flowControl"] = {"saturationDetector": {"pluginRef": plan.detector}}

@@ -6,17 +6,18 @@ one, parsers, a saturation detector, the metrics source. Pure: nothing is instan
 printed and thrown away.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pointsman.core.values import ConfigError, Problem, check, dump, nearest
 from pointsman.epp.config.document import Document, Ref, SourceRef, read_config
+from pointsman.epp.config.lenient import lenient, moved
 from pointsman.epp.config.registry import PluginType, UnknownType, find_type
 from pointsman.epp.schedule.points import NEXT_PROFILES, PICK, SATURATION, SCORE, Point
 
 DEFAULT_CONFIG = """\
-apiVersion: llm-d.ai/v1alpha1
+apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: queue-scorer
@@ -44,6 +45,8 @@ DEFAULT_PICKER = "max-score-picker"
 DEFAULT_HANDLER = "single-profile-handler"
 METRICS_SOURCE = "metrics-data-source"
 METRICS_EXTRACTOR = "core-metrics-extractor"
+MODELS_SOURCE = "models-data-source"
+MODELS_EXTRACTOR = "models-data-extractor"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +106,21 @@ def load(text: str | bytes, *, name: str = "configuration", allow_experimental: 
 
 
 def draft(
-    text: str | bytes, *, name: str = "configuration", allow_experimental: bool = False
+    text: str | bytes,
+    *,
+    name: str = "configuration",
+    allow_experimental: bool = False,
+    find: Callable[[str], PluginType] = find_type,
 ) -> tuple[ConfigPlan, list[Problem]]:
-    """Return the plan of a file's text as far as there is one, and what is wrong with it.
+    """Return the plan of a file's text as far as there is one, and what is wrong with it; `find` knows the types.
 
     Raises ConfigError when the text is no document.
     """
     read = read_config(text or DEFAULT_CONFIG, name=name)
-    planner = _Planner(read.document, allow_experimental=allow_experimental)
+    planner = _Planner(read.document, allow_experimental=allow_experimental, find=find)
     plan = planner.plan(gates=read.gates)
-    return replace(plan, warnings=(*read.warnings, *planner.warnings)), [*read.problems, *planner.problems]
+    problems = [read.as_written(problem) for problem in (*read.problems, *planner.problems)]
+    return replace(plan, warnings=(*read.warnings, *planner.warnings)), problems
 
 
 def declare(type_name: str, *, name: str = "") -> Declared:
@@ -132,8 +140,9 @@ def declare(type_name: str, *, name: str = "") -> Declared:
 class _Planner:
     """Collects problems and warnings while it resolves one document."""
 
-    def __init__(self, document: Document, *, allow_experimental: bool) -> None:
+    def __init__(self, document: Document, *, allow_experimental: bool, find: Callable[[str], PluginType]) -> None:
         self._document = document
+        self._find = find
         self._experimental = allow_experimental
         self._plugins: dict[str, Declared] = {}
         self._broken: set[str] = set()  # declared, but wrong: not to be reported as undefined too
@@ -150,9 +159,10 @@ class _Planner:
         detector = (flow.plugin_ref if flow is not None else "") or DEFAULT_DETECTOR
         self._expect(detector, point=SATURATION, what="saturation detector", path=_DETECTOR_PATH, add=True)
         layer = document.data_layer
-        discovery = layer.discovery.plugin_ref if layer.discovery is not None else ""
+        discovery = layer.discovery.endpoints.plugin_ref if layer.discovery.endpoints is not None else ""
         if discovery:
-            self._expect(discovery, kind="discovery", what="discovery", path="dataLayer.discovery.pluginRef")
+            path = "dataLayer.discovery.endpoints.pluginRef"
+            self._expect(discovery, kind="discovery", what="discovery", path=path)
         self._refuse_replicas()
         parsers, sources = self._parsers(), self._sources()
         return ConfigPlan(
@@ -179,7 +189,7 @@ class _Planner:
                 self._report(f"{path}.name", f"{name!r} is the name of plugins[{seen[name]}] already: rename one")
                 continue
             try:
-                kind = find_type(spec.type)
+                kind = self._find(spec.type)
             except UnknownType as error:
                 self._broken.add(name)
                 self._report(f"{path}.type", str(error))
@@ -191,9 +201,16 @@ class _Planner:
         where = f"{path}.parameters"
         if kind.parameters is None:
             if raw:
-                self._report(where, f"{kind.name} takes no parameters: remove {', '.join(raw)}")
+                self.warnings.append(f"{where}: {kind.name} takes no parameters: remove {', '.join(raw)}")
             self._plugins[name] = Declared(name=name, type=kind, path=path)
             return
+        raw, other, theirs = moved(kind.name, raw)
+        if other:
+            self.warnings.append(f"{where}: {', '.join(sorted(theirs))} belong to {other}: write them there")
+            if all((spec.name or spec.type) != other for spec in self._document.plugins):
+                self._declare(find_type(other), name=other, raw=theirs, path=path)
+        raw, warnings = lenient(kind.parameters, raw, path=where)
+        self.warnings += warnings
         checked = check(kind.parameters, raw, path=where)
         self.problems += checked.problems
         if checked.value is None:
@@ -260,7 +277,8 @@ class _Planner:
             return None
         if not found.type.in_profiles:
             kinds = _a(_words(found.type.kinds))
-            self._report(f"{path}.pluginRef", f"{name!r} is {kinds}: a profile has filters, scorers and one picker")
+            why = "which works for every request: remove it from the profile"
+            self.warnings.append(f"{path}.pluginRef: {name!r} is {kinds}, {why}")
             return None
         if ref.weight is not None and not SCORE.on(found.type.cls):
             self.warnings.append(f"{path}.weight: {name!r} is not a scorer, so its weight means nothing: remove it")
@@ -313,7 +331,11 @@ class _Planner:
         for at, source in enumerate(layer.sources):
             path = f"dataLayer.sources[{at}]"
             self._expect(source.plugin_ref, kind="source", what="data source", path=f"{path}.pluginRef")
+            seen: set[str] = set()
             for i, each in enumerate(source.extractors):
+                if each.plugin_ref in seen:
+                    self._report(f"{path}.extractors[{i}].pluginRef", f"{each.plugin_ref!r} is there twice: remove one")
+                seen.add(each.plugin_ref)
                 where = f"{path}.extractors[{i}].pluginRef"
                 self._expect(each.plugin_ref, kind="extractor", what="extractor", path=where)
         return tuple(
@@ -323,17 +345,23 @@ class _Planner:
 
     def _added_sources(self, given: Sequence[SourceRef]) -> Sequence[SourceRef]:
         types = {self._plugins[each.plugin_ref].type.name for each in given if each.plugin_ref in self._plugins}
-        if not self._document.data_layer.inject_defaults or METRICS_SOURCE in types:
-            return ()
-        self._add(METRICS_SOURCE)
-        self._add(METRICS_EXTRACTOR)
-        return (SourceRef(plugin_ref=METRICS_SOURCE, extractors=(Ref(plugin_ref=METRICS_EXTRACTOR),)),)
+        wanted = []
+        if self._document.data_layer.inject_defaults and METRICS_SOURCE not in types:
+            wanted.append((METRICS_SOURCE, METRICS_EXTRACTOR))
+        if MODELS_SOURCE not in types and any(
+            getattr(each.type.cls, "wants_models", False) for each in self._plugins.values()
+        ):
+            wanted.append((MODELS_SOURCE, MODELS_EXTRACTOR))
+        for source, extractor in wanted:
+            self._add(source)
+            self._add(extractor)
+        return [SourceRef(plugin_ref=source, extractors=(Ref(plugin_ref=reader),)) for source, reader in wanted]
 
     def _refuse_replicas(self) -> None:
         layer = self._document.data_layer
         for path, given in (
-            ("dataLayer.peerDiscovery", layer.peer_discovery is not None),
-            ("dataLayer.crossReplicaSyncerPluginRef", bool(layer.cross_replica_syncer_plugin_ref)),
+            ("dataLayer.discovery.peers.pluginRef", layer.discovery.peers is not None),
+            ("dataLayer.crossReplica.syncerPluginRef", bool(layer.cross_replica.syncer_plugin_ref)),
         ):
             if given:
                 self._report(path, "shared state of replicas is not implemented yet: leave it out")

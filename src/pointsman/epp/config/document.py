@@ -1,8 +1,9 @@
 """The EndpointPickerConfig document: llm-d's file format, read strictly.
 
 Owns the shape of the file and nothing of its meaning: what plugin names and types stand for is resolved in `defaults`
-and `build`. Both apiVersions are read; fields that llm-d has deprecated are moved to where they belong now, each with a
-warning. All mistakes are reported at once.
+and `build`. All apiVersions are read, into the shape of the newest; fields that llm-d has deprecated are moved to where
+they belong now, with a warning, and so is what the Go picker lets pass although it is wrong. All mistakes are reported
+at once, under the names that they have in the file.
 """
 
 import re
@@ -12,19 +13,20 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from pointsman.core.documents import parse_yaml
+from pointsman.core.documents import parse_first
 from pointsman.core.values import ConfigError, Problem, check, item_type, names_at, nearest
 from pointsman.epp.plugins.api import Parameters
 from pointsman.epp.plugins.detectors import Seconds
 
-API_VERSION = "llm-d.ai/v1alpha1"
+API_VERSION = "llm-d.ai/v1"
+ALPHA_API_VERSION = "llm-d.ai/v1alpha1"
 OLD_API_VERSION = "inference.networking.x-k8s.io/v1alpha1"
 KIND = "EndpointPickerConfig"
 
 GATES: Mapping[str, bool] = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
 """The feature gates and what they are by default."""
 
-_OLD_GATES = ("dataLayer", "prepareDataPlugins")  # both are always on; old files still say so
+_OLD_GATES = ("dataLayer", "prepareDataPlugins", "enableLegacyMetrics")  # all are always on; old files still say so
 
 
 def _quantity(value: object) -> object:
@@ -74,21 +76,35 @@ class SourceRef(Ref):
     extractors: tuple[Ref, ...] = ()
 
 
+class DiscoverySpec(Parameters):
+    """Where endpoints, and other replicas of the picker, are found."""
+
+    endpoints: Ref | None = None
+    peers: Ref | None = None
+
+
+class CrossReplicaSpec(Parameters):
+    """What replicas tell each other."""
+
+    syncer_plugin_ref: str = ""
+    sync_interval: Seconds = 0.2
+    publish_timeout: Seconds = 1.0
+
+
 class DataLayerSpec(Parameters):
     """The section `dataLayer`."""
 
     inject_defaults: bool = True
     sources: tuple[SourceRef, ...] = ()
-    discovery: Ref | None = None
-    peer_discovery: Ref | None = None
-    cross_replica_syncer_plugin_ref: str = ""
-    cross_replica_sync_interval: Seconds = 0.2
+    discovery: DiscoverySpec = DiscoverySpec()
+    cross_replica: CrossReplicaSpec = CrossReplicaSpec()
 
 
 class RequestHandlerSpec(Parameters):
     """The section `requestHandler`."""
 
     parsers: tuple[Ref, ...] = ()
+    propagate_priority: bool = False
 
 
 class BandTemplate(Parameters):
@@ -96,6 +112,7 @@ class BandTemplate(Parameters):
 
     max_requests: Quantity | None = None
     max_bytes: Quantity | None = None
+    default_request_ttl: Seconds | None = Field(default=None, alias="defaultRequestTTL")
     fairness_policy_ref: str = ""
     ordering_policy_ref: str = ""
 
@@ -144,6 +161,23 @@ class Read:
     gates: Mapping[str, bool] = field(default_factory=lambda: dict(GATES))
     warnings: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    alpha: bool = False
+    """Whether it was written in the shape of the version before."""
+
+    def as_written(self, problem: Problem) -> Problem:
+        """Return a problem under the name that its field has in the file."""
+        old = next((old for old, new in _MOVED.items() if problem.path == new), None) if self.alpha else None
+        return problem if old is None else Problem(old, problem.message)
+
+
+_MOVED: Mapping[str, str] = {
+    "dataLayer.discovery.pluginRef": "dataLayer.discovery.endpoints.pluginRef",
+    "dataLayer.peerDiscovery.pluginRef": "dataLayer.discovery.peers.pluginRef",
+    "dataLayer.crossReplicaSyncerPluginRef": "dataLayer.crossReplica.syncerPluginRef",
+    "dataLayer.crossReplicaSyncInterval": "dataLayer.crossReplica.syncInterval",
+    "dataLayer.crossReplicaPublishTimeout": "dataLayer.crossReplica.publishTimeout",
+}
+"""Where the fields of `v1alpha1` are in `v1`; all others stay where they are."""
 
 
 def read_config(text: str | bytes, *, name: str) -> Read:
@@ -151,12 +185,20 @@ def read_config(text: str | bytes, *, name: str) -> Read:
 
     Raises ConfigError when too little is left of it.
     """
-    raw = parse_yaml(text, name=name)
+    raw, more = parse_first(text, name=name)
     if not isinstance(raw, dict):
         raise ConfigError([Problem("", f"expected a mapping with kind: {KIND}")], name=name)
+    warnings = ["several documents in one file: only the first is read: remove the others"] if more else []
     raw = _without_nulls(raw)
+    problems = _check_version(raw, warnings=warnings)
+    alpha = raw.get("apiVersion") in {None, ALPHA_API_VERSION, OLD_API_VERSION}
+    if alpha:
+        if "data" in raw:
+            warnings.append("data: deprecated: write it as dataLayer")
+            raw.setdefault("dataLayer", raw.pop("data"))
+        _move(raw)
     checked = check(Document, raw, path="")
-    problems = [*_check_version(raw), *checked.problems]
+    problems += checked.problems
     document = checked.value
     if document is None:
         # Without the fields that nobody knows, or whose values are wrong, the rest can often be checked in the same go.
@@ -165,10 +207,33 @@ def read_config(text: str | bytes, *, name: str) -> Read:
     if document is None:
         raise ConfigError(problems, name=name)
     gates: dict[str, bool] = dict(GATES)
-    warnings: list[str] = []
     problems += _read_gates(document.feature_gates, gates=gates, warnings=warnings)
     document = _modernise(document, warnings=warnings)
-    return Read(document=document, gates=gates, warnings=tuple(warnings), problems=tuple(problems))
+    return Read(document=document, gates=gates, warnings=tuple(warnings), problems=tuple(problems), alpha=alpha)
+
+
+def _move(raw: dict[str, Any]) -> None:
+    """Bring a file of the version before into today's shape; a field that is there already stays."""
+    for old, new in _MOVED.items():
+        *way, last = old.split(".")
+        holder: Any = raw
+        for name in way:
+            holder = holder.get(name) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict) or last not in holder:
+            continue
+        value = holder.pop(last)
+        place: dict[str, Any] = raw
+        *way, last = new.split(".")
+        for name in way:
+            inner = place.setdefault(name, {})
+            if not isinstance(inner, dict):
+                break
+            place = inner
+        else:
+            place.setdefault(last, value)
+    layer = raw.get("dataLayer")
+    if isinstance(layer, dict) and layer.get("peerDiscovery") == {}:
+        del layer["peerDiscovery"]
 
 
 def _known_only(kind: type[Any], raw: Any) -> Any:
@@ -211,11 +276,18 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _check_version(raw: Mapping[str, Any]) -> list[Problem]:
+def _check_version(raw: Mapping[str, Any], *, warnings: list[str]) -> list[Problem]:
     problems = []
-    if raw.get("apiVersion") not in {API_VERSION, OLD_API_VERSION}:
-        problems.append(Problem("apiVersion", f"{raw.get('apiVersion')!r} is not known: write {API_VERSION}"))
-    if raw.get("kind") != KIND:
+    version = raw.get("apiVersion")
+    if version is None:
+        warnings.append(f"apiVersion: is missing: write {API_VERSION}")
+    elif version in {ALPHA_API_VERSION, OLD_API_VERSION}:
+        warnings.append(f"apiVersion: {version} is deprecated: write {API_VERSION}")
+    elif version != API_VERSION:
+        problems.append(Problem("apiVersion", f"{version!r} is not known: write {API_VERSION}"))
+    if "kind" not in raw:
+        warnings.append(f"kind: is missing: write {KIND}")
+    elif raw["kind"] != KIND:
         problems.append(Problem("kind", f"{raw.get('kind')!r} is not what the picker reads: write {KIND}"))
     return problems
 
@@ -247,10 +319,7 @@ def _gates(name: str) -> str:
 
 def _modernise(document: Document, *, warnings: list[str]) -> Document:
     """Move deprecated fields to their new places, where those are still free."""
-    change: dict[str, Any] = {}
-    if document.api_version == OLD_API_VERSION:
-        warnings.append(f"apiVersion: {OLD_API_VERSION} is deprecated: write {API_VERSION}")
-        change["api_version"] = API_VERSION
+    change: dict[str, Any] = {"api_version": API_VERSION, "kind": KIND}
     if document.parser is not None:
         warnings.append("parser: deprecated: write it as an entry of requestHandler.parsers")
         if not document.request_handler.parsers:

@@ -6,6 +6,7 @@ keep their state, and requests that are under way never notice.
 """
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,11 +23,18 @@ class ConfigFollower:
     """Where the configuration comes from: a file, a text, or the default."""
 
     def __init__(
-        self, *, builder: Builder, path: Path | None = None, text: str = "", allow_experimental: bool = False
+        self,
+        *,
+        builder: Builder,
+        path: Path | None = None,
+        text: str = "",
+        allow_experimental: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._builder = builder
         self._path = path
-        self._name = str(path) if path is not None else "--config-text" if text else "default configuration"
+        self.name = str(path) if path is not None else "--config-text" if text else "default configuration"
         self._experimental = allow_experimental
         if path is not None:
             allow_imports(path.parent)
@@ -34,14 +42,19 @@ class ConfigFollower:
         self._text: str | bytes = text
         self.reloads = 0
         self.rejected = 0
+        self.since = clock()  # when the current one was taken into use
+        self.refusal = ""  # what was wrong with the last version that was refused
+        self.refused_at = 0.0
         self.current = self._build(text, previous=None)
 
     def _build(self, text: str | bytes, *, previous: Built | None) -> Built:
-        plan, problems = draft(text, name=self._name, allow_experimental=self._experimental)
-        built = self._builder.build(plan, problems=problems, previous=previous, name=self._name)
-        for warning in plan.warnings:
-            log.warning("configuration: deprecated", file=self._name, what=warning)
-        return built
+        plan, problems = draft(text, name=self.name, allow_experimental=self._experimental)
+        return self._builder.build(plan, problems=problems, previous=previous, name=self.name)
+
+    def announce(self) -> None:
+        """Tell what should be changed in the configuration some day."""
+        for warning in self.current.plan.warnings:
+            log.warning("configuration: to be changed", file=self.name, what=warning)
 
     def _complete(self, text: str | None) -> str:
         """Return a new version, unless it is none: a file that somebody writes to is empty for a moment.
@@ -71,13 +84,16 @@ class ConfigFollower:
             built = self._build(text, previous=self.current)
         except UserError as error:
             self.rejected += 1
+            self.refusal, self.refused_at = str(error), self._clock()
             log.warning("configuration: not used, the last good one stays", reason=str(error))
             return
         self._text = text
         self.current = built
         self.reloads += 1
+        self.announce()
+        self.since = self._clock()
         use(built)
-        log.info("configuration: reloaded", file=self._name)
+        log.info("configuration: reloaded", file=self.name)
 
 
 def read_text(path: Path) -> str:

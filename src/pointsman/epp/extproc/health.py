@@ -6,9 +6,9 @@ are told which one is missing.
 
 Names are those of the Go picker: `""`, `liveness`, `readiness` and the ext_proc service. Without leader election every
 name, known or not, answers for the whole picker (the Gateway API conformance fixture probes a name of its own); with it
-an unknown name is SERVICE_UNKNOWN. `liveness` says no more than that the process runs, in both cases: a picker whose
-pool is not there yet, or that drains, is not helped by a restart. Watch, which the Go picker refuses, sends every
-change.
+an unknown name is SERVICE_UNKNOWN. `liveness` says no more than that the process runs, while it waits for others to
+lead or drains; without leader election it says no as well when the pool is gone, as the Go picker does. Watch, which
+the Go picker refuses, sends every change.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +19,8 @@ from pointsman.wire.protobuf import Data, encode_field, read_string_field
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 LIVENESS = "liveness"
+POOL = "pool"
+"""The part that says whether there is a pool."""
 NAMES = ("", LIVENESS, "readiness", EXT_PROC)
 _SERVING = b"\x08\x01"
 _NOT_SERVING = b"\x08\x02"
@@ -49,19 +51,19 @@ class Health:
 
     def note(self, part: str, *, obstacle: str) -> None:
         """Take a part's word for what is wrong with it, nothing when it is in order; tell all watchers of a change."""
-        before = self.serving
+        before = [self.response(name) for name in NAMES]
         if obstacle:
             self._obstacles[part] = obstacle
         else:
             self._obstacles.pop(part, None)
-        if self.serving != before:
+        if [self.response(name) for name in NAMES] != before:
             for notify in list(self._watchers.values()):
                 notify()
 
     def response(self, service: str) -> bytes:
         """Return the HealthCheckResponse for a service name."""
         if service == LIVENESS:
-            return _SERVING
+            return _NOT_SERVING if POOL in self._obstacles and not self._election else _SERVING
         if self._election and service not in NAMES:
             return _SERVICE_UNKNOWN
         return _SERVING if self.serving else _NOT_SERVING

@@ -12,7 +12,7 @@ A test compares every field, in both directions and with unknown fields, with th
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from pointsman.wire.grpc import Reply, Split
 from pointsman.wire.protobuf import (
@@ -38,10 +38,12 @@ __all__ = [
     "Malformed",
     "MessageKind",
     "body_replies",
+    "change_body",
     "continue_body",
     "decode",
     "headers_reply",
     "immediate_reply",
+    "metadata_field",
     "trailers_reply",
 ]
 
@@ -150,7 +152,11 @@ class Incoming:
             size = data[at + 1]
             here = at + 2
             if size > 0x7F:
-                size, here = read_varint(data, at + 1)
+                if data[here] < 0x80:  # two bytes: nearly all that are not one
+                    size += (data[here] << 7) - 0x80
+                    here += 1
+                else:
+                    size, here = read_varint(data, at + 1)
             at = here + size
             if at > stop:
                 raise Malformed("field beyond its message")
@@ -318,7 +324,12 @@ def headers_reply(
     reply = encode_field(kind - 1, encode_field(1, common))
     if spare_body:
         reply += _NO_BODY
-    return reply + encode_field(8, encode_struct(metadata)) if metadata else reply
+    return reply + metadata_field(metadata) if metadata else reply
+
+
+def metadata_field(metadata: Mapping[str, Any]) -> bytes:
+    """Return dynamic metadata by namespace, as it may follow any ProcessingResponse; nothing when there is none."""
+    return encode_field(8, encode_struct(metadata)) if metadata else b""
 
 
 def body_replies(kind: int, body: Data, *, end: bool) -> list[Reply]:
@@ -346,6 +357,17 @@ def _body_head(kind: int, size: int, end: bool) -> bytes:  # noqa: FBT001 - a ca
 def continue_body(kind: int) -> bytes:
     """Return the ProcessingResponse that leaves a body as it is, in the modes where Envoy owns it."""
     return encode_field(kind - 1, encode_field(1, b""))
+
+
+def change_body(kind: int, *, set_headers: Sequence[tuple[str, str]], body: Data | None = None) -> bytes:
+    """Return the ProcessingResponse to a body that Envoy owns: headers, and another body unless it stays."""
+    mutation = _mutation(set_headers)
+    common = encode_field(2, mutation) if mutation else b""
+    if body is not None:
+        common += encode_field(3, encode_field(1, bytes(body)))
+    if common and kind == MessageKind.REQUEST_BODY:
+        common += b"\x28\x01"
+    return encode_field(kind - 1, encode_field(1, common))
 
 
 def trailers_reply(kind: int) -> bytes:

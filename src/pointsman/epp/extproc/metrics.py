@@ -11,8 +11,9 @@ from pointsman.epp.extproc.messages import Malformed, MessageKind
 from pointsman.wire.grpc import Call, Failure, Reply
 from pointsman.wire.protobuf import Data
 
-_SECONDS = (0.005, 0.025, 0.1, 0.4, 1.0, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-_SHORT = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+_OPEN = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
+_REQUEST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_RESPONSE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _OF_REQUEST = frozenset({MessageKind.REQUEST_HEADERS, MessageKind.REQUEST_BODY, MessageKind.REQUEST_TRAILERS})
 
 
@@ -24,17 +25,17 @@ class StreamMetrics:
         self.inflight = 0
         self.total = Counter(names("llm_d_epp_extproc_streams_total", ("code",)), "ext_proc streams by their status.")
         self.duration = Histogram(
-            names("llm_d_epp_extproc_stream_duration_seconds", ()), "Seconds that a stream was open.", bounds=_SECONDS
+            names("llm_d_epp_extproc_stream_duration_seconds", ()), "Seconds that a stream was open.", bounds=_OPEN
         )
         self.request = Histogram(
             names("llm_d_epp_request_processing_duration_seconds", ()),
             "Seconds of our work on a request.",
-            bounds=_SHORT,
+            bounds=_REQUEST,
         )
         self.response = Histogram(
             names("llm_d_epp_response_processing_duration_seconds", ()),
             "Seconds of our work on a response.",
-            bounds=_SHORT,
+            bounds=_RESPONSE,
         )
 
     def families(self) -> Iterable[Family]:

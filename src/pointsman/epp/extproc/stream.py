@@ -4,9 +4,9 @@ Answers keep Envoy's order in each direction: headers, then body chunks, then tr
 body is ours: every byte that comes must go back, or the request hangs for ever. A request whose body nobody reads is
 picked for as soon as its headers are here, and chunks then pass straight through; where the body matters the pick waits
 for its end, and Envoy, which does not wait for the header answer in this mode, sees nothing until then. Where a
-tokenizer service is to be asked it waits a little longer: `message` then returns nothing, and what it would have
-returned is pushed when the answer is here, or is known not to come. In the other
-modes Envoy owns the body and waits for each answer, so the pick is made on the headers whatever one would like to know.
+tokenizer or a prediction service is to be asked it waits a little longer: `message` then returns nothing, and what it
+would have returned is pushed when the answer is here, or is known not to come. In the other modes Envoy owns the
+body and waits for each answer, so the pick is made on the headers whatever one would like to know.
 
 A response's body is looked at for its usage, where a parser reads that API. Where none does, Envoy is told to keep it:
 it obeys where it owns both bodies (and `allow_mode_override` lets it), and not in full duplex.
@@ -19,13 +19,14 @@ spent the largest request is answered with 429. One that is not complete in time
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Protocol
 
 from pointsman.core.budget import Account, Budget, Exhausted
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
 from pointsman.epp.body.intake import add_body, choose_parser
-from pointsman.epp.body.parts import Body
-from pointsman.epp.body.payload import BodyReading
+from pointsman.epp.body.parsers import Parser
+from pointsman.epp.body.parts import Body, Reading
 from pointsman.epp.body.rendering import TokenQuestion, question
 from pointsman.epp.extproc.deadlines import Deadlines
 from pointsman.epp.extproc.messages import (
@@ -38,14 +39,18 @@ from pointsman.epp.extproc.messages import (
     decode,
     headers_reply,
     immediate_reply,
+    metadata_field,
     trailers_reply,
 )
 from pointsman.epp.extproc.rename import ResponseRenamer
-from pointsman.epp.extproc.usage import UsageReader
+from pointsman.epp.extproc.usage import ReadsUsage, UsageReader, usage_reader
+from pointsman.epp.plugins.api import SERVED
 from pointsman.epp.pool.pool import Reservation
-from pointsman.epp.request.refusals import Internal, Refusal, RequestTimeout, TooLarge, no_memory
+from pointsman.epp.request.predictions import Predicted, PredictionQuestion, PredictionService
+from pointsman.epp.request.refusals import Answer, Internal, Refusal, RequestTimeout, TooLarge, no_memory
 from pointsman.epp.request.request import Needs, Rendered, Request
-from pointsman.epp.schedule.decision import Decision
+from pointsman.epp.request.rewrites import Rewritten
+from pointsman.epp.schedule.decision import Ahead, Decision
 from pointsman.epp.schedule.director import Director
 from pointsman.wire.grpc import Push, Reply
 from pointsman.wire.protobuf import Data, Value
@@ -53,7 +58,6 @@ from pointsman.wire.protobuf import Data, Value
 log = get_logger(__name__)
 
 DESTINATION = "x-gateway-destination-endpoint"
-SERVED = "x-gateway-destination-endpoint-served"
 SUBSET = "x-gateway-destination-endpoint-subset"
 SCORES = "x-gateway-destination-endpoint-scores"
 LB_NAMESPACE = "envoy.lb"
@@ -77,6 +81,19 @@ Ask = Callable[[TokenQuestion, Callable[[Rendered | None], None]], Callable[[], 
 """Asks a tokenizer service, hands the answer or None to a function later, and returns what makes it forget that."""
 
 
+Told = Callable[[Sequence[Predicted] | None], None]
+
+
+class Predicts(Protocol):
+    """Asks prediction services."""
+
+    def asks(self, service: PredictionService, /) -> bool:
+        """Return whether it is worth while just now."""
+
+    def ask(self, question: PredictionQuestion, done: Told, /) -> Callable[[], None]:
+        """Hand the answer or None to a function later, and return what makes that not happen."""
+
+
 class OutOfOrder(Malformed):
     """A message that cannot come now."""
 
@@ -86,8 +103,8 @@ class Exchange:
 
     __slots__ = (
         "_account", "_ask", "_body", "_budget", "_cause", "_deadlines", "_decision", "_director", "_forget",
-        "_fresh_id", "_headers", "_headers_kept", "_held", "_max_body", "_modes", "_needs", "_push", "_renamer",
-        "_reservation", "_subset", "_usage", "finished",
+        "_fresh_id", "_headers", "_headers_kept", "_held", "_max_body", "_modes", "_needs", "_predictor", "_push",
+        "_renamer", "_reservation", "_subset", "_target", "_usage", "finished",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +113,7 @@ class Exchange:
         *,
         director: Director,
         ask: Ask,
+        predictor: Predicts,
         fresh_id: Callable[[], str],
         max_body: int,
         budget: Budget,
@@ -107,7 +125,8 @@ class Exchange:
         self._deadlines = deadlines
         deadlines.begin(self)
         self._ask = ask
-        self._forget: Callable[[], None] | None = None  # while the tokenizer service is asked
+        self._predictor = predictor
+        self._forget: Callable[[], None] | None = None  # while a service is asked
         self._director = director
         self._fresh_id = fresh_id
         self._max_body = max_body
@@ -118,10 +137,11 @@ class Exchange:
         self._subset: tuple[str, ...] | None = None
         self._held: Body | None = None  # while the pick waits for the body's end
         self._body = 0  # how much of it there was
+        self._target: tuple[str, Rewritten] | None = None  # a model, and what serves it
         self._decision: Decision | None = None
         self._reservation: Reservation | None = None
         self._renamer: ResponseRenamer | None = None
-        self._usage = UsageReader()
+        self._usage: ReadsUsage = UsageReader()
         self._cause = "client-disconnect"  # until something else ends it
         self.finished = False
 
@@ -147,6 +167,8 @@ class Exchange:
                 return self._on_response_trailers()
         except Refusal as refusal:
             return self._refuse(refusal)
+        except Answer as answer:
+            return self._end_with(answer)
         return ()
 
     def half_closed(self) -> bool:
@@ -184,14 +206,18 @@ class Exchange:
         if message.end:
             return (self._pick(self._describe(has_body=False)),)
         self._needs = self._director.needs
-        if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED and self._needs.body and self._reads_body():
-            self._held = Body(needs=self._needs, headers=self._headers)
-            return ()
+        if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED and self._needs.body:
+            parser = self._choose_parser()
+            if parser.reads:
+                if parser.unusual:
+                    self._usage = usage_reader(parser, path=self._headers.get(":path", ""))
+                self._held = Body(needs=self._needs, parser=parser, headers=self._headers, target_of=self._target_model)
+                return ()
         return (self._pick(self._describe(has_body=True)),)
 
-    def _reads_body(self) -> bool:
+    def _choose_parser(self) -> Parser:
         try:
-            return choose_parser(self._headers or {}, needs=self._needs).reads
+            return choose_parser(self._headers or {}, needs=self._needs)
         except Refusal as refusal:
             raise self._counted(refusal) from None
 
@@ -210,6 +236,8 @@ class Exchange:
                 return self._let_go(end=True)
             self._keep(self._held.kept - before)
             return ()
+        if message.end:
+            self._sized()
         if self._modes[0] == BodyMode.FULL_DUPLEX_STREAMED:
             return body_replies(MessageKind.REQUEST_BODY, message.body, end=message.end)
         return (continue_body(MessageKind.REQUEST_BODY),)
@@ -218,9 +246,16 @@ class Exchange:
         if self._headers is None:
             raise OutOfOrder("request trailers before request headers")
         if self._held is None:
+            self._sized()
             return (_REQUEST_TRAILERS_REPLY,)
         self._read_subset(message)
         return self._let_go(end=False)
+
+    def _sized(self) -> None:
+        """Tell the size of a body that passed unread."""
+        meter = self._reservation.meter if self._reservation is not None else None
+        if meter is not None:
+            meter.sized(self._body)
 
     def _let_go(self, *, end: bool) -> Sequence[Reply]:
         """Pick, now that the whole body is known, and send it on, with trailers behind it where these end it."""
@@ -232,37 +267,77 @@ class Exchange:
         if reading is None:  # HTTP/1.1 would have said so with its headers: the model server may tell what it thinks
             return [self._pick(self._describe(has_body=False)), *_passed_on(b"", end=end)]
         service = self._needs.tokenizer
-        self._deadlines.end(self)
         asked = None if service is None else question(reading, headers=self._headers or {}, service=service)
         if asked is None:
             return self._send_on(reading, rendered=None, end=end)
-        self._forget = self._ask(asked, lambda rendered: self._resume(reading, rendered=rendered, end=end))
+        self._begin_to_wait(reading)
+        self._forget = self._ask(
+            asked, lambda rendered: self._resume(lambda: self._send_on(reading, rendered=rendered, end=end))
+        )
         return ()
 
-    def _resume(self, reading: BodyReading, *, rendered: Rendered | None, end: bool) -> None:
-        """Resume a request that waited for its tokens."""
+    def _begin_to_wait(self, reading: Reading) -> None:
+        """Wait for nobody's body any more, but hold it: also what of it came in this very message."""
+        self._deadlines.end(self)
+        held = self._account.size if self._account is not None else 0
+        self._keep(max(0, self._headers_kept + len(reading.body) - held))
+
+    def _resume(self, go_on: Callable[[], Sequence[Reply]]) -> None:
+        """Resume a request that waited for a service."""
         self._forget = None
         try:
-            replies = self._send_on(reading, rendered=rendered, end=end)
+            replies = go_on()
         except Refusal as refusal:
             replies = self._refuse(refusal)
+        except Answer as answer:
+            replies = self._end_with(answer)
         except Exception:  # nobody above us would end the stream
-            log.exception("stream: a request that waited for its tokens failed")
+            log.exception("stream: a request that waited for a service failed")
             replies = self._refuse(Internal("internal error"))
-        self._push(*replies)
+        if replies:
+            self._push(*replies)
 
-    def _send_on(self, reading: BodyReading, *, rendered: Rendered | None, end: bool) -> Sequence[Reply]:
+    def _wait_for_predictions(self, request: Request, reading: Reading, *, ahead: Ahead, end: bool) -> None:
+        def go_on(answer: Sequence[Predicted] | None) -> Sequence[Reply]:
+            return self._send_on(reading, rendered=None, end=end, request=ahead.answered(request, answer))
+
+        self._begin_to_wait(reading)
+        self._forget = self._predictor.ask(ahead.question, lambda answer: self._resume(lambda: go_on(answer)))
+
+    def _send_on(
+        self, reading: Reading, *, rendered: Rendered | None, end: bool, request: Request | None = None
+    ) -> Sequence[Reply]:
+        """Pick for a request whose body is known, having asked how long endpoints would take where that is wanted.
+
+        A request that has asked comes here again with what it was told.
+        """
+        target = self._target_of(reading.model)
+        if request is None:
+            request = add_body(self._describe(has_body=True), reading, target=target, rendered=rendered)
+            service = self._needs.predictor
+            if service is not None and self._predictor.asks(service):
+                ahead = self._director.ahead(request)
+                if ahead is not None:
+                    self._wait_for_predictions(request, reading, ahead=ahead, end=end)
+                    return ()
         if self._account is not None:
             self._account.set(self._headers_kept)
-        request = add_body(self._describe(has_body=True), reading, rendered=rendered)
         headers = self._pick(request)
-        target = self._decision.target_model if self._decision is not None else ""
         body = reading.body
-        if target and target != request.model:
-            body = reading.naming(target)
-            if request.model:
-                self._renamer = ResponseRenamer(served=target, asked=request.model)
+        if target.model and target.model != request.model:
+            body = reading.naming(target.model)
+            if request.model and body is not reading.body:
+                self._renamer = ResponseRenamer(served=target.model, asked=request.model)
         return [headers, *_passed_on(body, end=end)]
+
+    def _target_of(self, model: str) -> Rewritten:
+        """Return which model serves requests for one: drawn once, however often it is asked."""
+        if self._target is None or self._target[0] != model:
+            self._target = (model, self._director.target_of(model, headers=self._headers or {}))
+        return self._target[1]
+
+    def _target_model(self, model: str) -> str:
+        return self._target_of(model).model
 
     def _ask_no_more(self) -> None:
         forget, self._forget = self._forget, None
@@ -315,6 +390,13 @@ class Exchange:
         self._director.refused(self._describe(has_body=True), refusal)
         return refusal
 
+    def _end_with(self, answer: Answer | Refusal) -> Sequence[Reply]:
+        """Answer the client in the model server's place."""
+        self.finished = True
+        self._held = None
+        self._cause = "natural"
+        return (immediate_reply(answer.status, headers=answer.headers, body=answer.body),)
+
     def _refuse(self, refusal: Refusal) -> Sequence[Reply]:
         self._cause = "refused"
         self.finished = True
@@ -327,12 +409,15 @@ class Exchange:
 
     def _on_response_headers(self, message: Incoming) -> Sequence[Reply]:
         self._ask_no_more()  # Envoy itself has answered, and waits for no pick any more
-        served = (message.metadata(LB_NAMESPACE) or {}).get(SERVED)
+        said = message.metadata(LB_NAMESPACE)
+        served = said.get(SERVED) if said is not None else None
         status = message.status
         if self._reservation is not None:
             if isinstance(served, str):
                 self._director.served(self._reservation, served)
-            self._reservation.answered(whole(status, most=999) or 0)
+            code = whole(status, most=999)
+            if code is not None:
+                self._reservation.answered(code)
         if self._renamer is not None and "content-encoding" in message.headers:
             self._renamer = None  # compressed: there is nothing to find in it
         if message.end:
@@ -340,12 +425,13 @@ class Exchange:
         spare = self._modes[1] not in _OURS and not self._reads_answer()
         if spare or self._modes[1] == BodyMode.NONE:
             self._see_no_more()
-        return (self._response_headers_reply(spare=spare),)
+        named = None if said is None else served if isinstance(served, str) else ""
+        return (self._response_headers_reply(spare=spare, served=named),)
 
     def _reads_answer(self) -> bool:
         """Return whether anything in the response's body matters."""
         try:
-            return self._needs.body and choose_parser(self._headers or {}, needs=self._needs).reads
+            return self._needs.body and bool(choose_parser(self._headers or {}, needs=self._needs).reads)
         except Refusal:
             return False
 
@@ -355,10 +441,10 @@ class Exchange:
         if self._reservation is not None:
             self._reservation.first_byte()
 
-    def _response_headers_reply(self, *, spare: bool) -> bytes:
+    def _response_headers_reply(self, *, spare: bool, served: str | None) -> bytes:
         decision, member = self._decision, self._reservation.member if self._reservation is not None else None
         answer = decision.answer if decision is not None else None
-        added = answer(member.view) if answer is not None and member is not None else ()
+        added = answer(member.view, served) if answer is not None and member is not None else ()
         removed = ("content-length",) if self._renamer is not None else ()
         if not added and not removed and not spare:
             return _RESPONSE_HEADERS_REPLY
@@ -371,21 +457,35 @@ class Exchange:
         self._usage.feed(body, end=message.end)
         if self._reservation is not None:
             self._reservation.chunk(body)
+        told = b""
         if message.end:
+            if self._decision is not None and self._decision.report is not None:
+                told = self._report()
             self._complete()
         if self._modes[1] != BodyMode.FULL_DUPLEX_STREAMED:
-            return (continue_body(MessageKind.RESPONSE_BODY),)
+            return (continue_body(MessageKind.RESPONSE_BODY) + told,)
         if self._renamer is not None:
             body = self._renamer.feed(body, end=message.end)
             if not body and not message.end:
                 return ()
-        return body_replies(MessageKind.RESPONSE_BODY, body, end=message.end)
+        replies = body_replies(MessageKind.RESPONSE_BODY, body, end=message.end)
+        if told:
+            replies[-1] = bytes(replies[-1]) + told
+        return replies
+
+    def _report(self) -> bytes:
+        """Return what plugins tell the proxy about the response, as it follows the last message; mostly nothing."""
+        usage, decision = self._usage.usage, self._decision
+        if decision is None or decision.report is None or usage is None:
+            return b""
+        return metadata_field(decision.report(usage.to_json()))
 
     def _on_response_trailers(self) -> Sequence[Reply]:
+        told = self._report()
         self._complete()
         rest = self._renamer.feed(b"", end=True) if self._renamer is not None else b""
         held = body_replies(MessageKind.RESPONSE_BODY, rest, end=False) if rest else []
-        return [*held, _RESPONSE_TRAILERS_REPLY]
+        return [*held, _RESPONSE_TRAILERS_REPLY + told]
 
     def _complete(self) -> None:
         """The model server has said all: free its place now rather than when Envoy gets round to it."""
@@ -394,6 +494,10 @@ class Exchange:
             usage, meter = self._usage.usage, self._reservation.meter
             if usage is not None and meter is not None:
                 meter.used(prompt=usage.prompt, output=usage.completion, cached=usage.cached)
+            if meter is not None and self._decision is not None and self._decision.learn is not None:
+                took = meter.took()
+                if took is not None:
+                    self._decision.learn(*took)
             self._reservation.release()
 
 

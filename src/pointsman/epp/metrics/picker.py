@@ -10,14 +10,22 @@ metric that is always zero is a lie. What the pool and the scrapers know is in `
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol
 
-from pointsman.core.families import Counter, Family, Gauge, Histogram, Labels, Limited, Name, names
+from pointsman.core.families import Cell, Counter, Family, Gauge, Histogram, Labels, Limited, Name, names
 
 _SECONDS = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 120, 180,
     240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
 )  # fmt: skip
 _SHORT = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+_FIRST_TOKEN = _SECONDS[:24]  # up to two minutes; its old name has all
+_STREAMED = (
+    0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3,
+    4.5, 6, 12, 18, 24, 30, 36, 48, 60, 90, 120, 180, 270, 360,
+)  # fmt: skip
+_STREAMED_TODAY = (*_STREAMED[:18], 2)
+_GAPS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2)
 _PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _BYTES = tuple(2**at for at in range(6, 31))
 _RESPONSE_BYTES = (1, *(2**at for at in range(3, 15)), 32778, 65536)  # 32778 is llm-d's, and old data has it
@@ -37,15 +45,15 @@ _LINES_AT_ONCE = 1000
 
 
 def _request(new: str, old: str, *, labels: Labels = _REQUEST, old_labels: Labels = _MODELS) -> tuple[Name, ...]:
-    """Return the names of a request family: today's, and the two before."""
-    olds = ((f"{prefix}_{old}", old_labels) for prefix in ("llm_d_router_epp", "inference_objective"))
-    return names(f"llm_d_epp_{new}", labels, *olds)
+    """Return the names of a request family: today's, and the one before."""
+    return names(f"llm_d_epp_{new}", labels, (f"inference_objective_{old}", old_labels))
 
 
 def _scheduler(name: str, labels: Labels = (), *, old_labels: Labels | None = None) -> tuple[Name, ...]:
-    """Return the names of a scheduler family: today's, and the two before."""
-    olds = ((f"llm_d_router_epp_{name}", labels), (f"inference_extension_{name}", old_labels or labels))
-    return names(f"llm_d_epp_{name}", labels, *olds)
+    """Return the names of a scheduler family: today's, and the one before."""
+    return names(
+        f"llm_d_epp_{name}", labels, (f"inference_extension_{name}", labels if old_labels is None else old_labels)
+    )
 
 
 class PickerMetrics:
@@ -103,21 +111,22 @@ class PickerMetrics:
             "Seconds of a request per output token.",
             _PER_TOKEN,
         )
-        self.streaming_per_token = family(
-            "request_streaming_tpot_seconds",
-            "request_tpot_seconds",
+        self.streaming_per_token = Histogram(
+            _request("request_streaming_tpot_seconds", "request_tpot_seconds"),
             "Seconds per output token after the first.",
-            _PER_TOKEN,
+            bounds=_STREAMED,
+            shown=_STREAMED_TODAY,
         )
         self.first_token = Histogram(
             _request("request_ttft_seconds", "request_ttft_seconds", labels=(*_REQUEST, "streaming")),
             "Seconds to the first byte of the response body.",
             bounds=_SECONDS,
+            shown=_FIRST_TOKEN,
         )
         self.token_gap = Histogram(
             names("llm_d_epp_request_streaming_itl_seconds", _REQUEST),
             "Seconds between pieces of a streamed response.",
-            bounds=_PER_TOKEN,
+            bounds=_GAPS,
         )
 
     def _scheduler_families(self) -> None:
@@ -131,10 +140,14 @@ class PickerMetrics:
             "Model names that were rewritten.",
         )
         self.index_ratio = Histogram(
-            _scheduler("prefix_indexer_hit_ratio", _INDEX), "Share of a prompt that was found.", bounds=_RATIO
+            _scheduler("prefix_indexer_hit_ratio", _INDEX, old_labels=()),
+            "Share of a prompt that was found.",
+            bounds=_RATIO,
         )
         self.index_bytes = Histogram(
-            _scheduler("prefix_indexer_hit_bytes", _INDEX), "Bytes of a prompt that were found.", bounds=_HIT_BYTES
+            _scheduler("prefix_indexer_hit_bytes", _INDEX, old_labels=()),
+            "Bytes of a prompt that were found.",
+            bounds=_HIT_BYTES,
         )
         self.info = Counter(_scheduler("info", ("commit", "build_ref")), "The running build.", kind="gauge")
 
@@ -183,10 +196,9 @@ class PickerMetrics:
         """Count a model name that a rewrite rule changed."""
         self.rewrites.add((rewrite, self._models(model), self._models(target)))
 
-    def prefix_lookup(self, *, name: str, kind: str, ratio: float, found_bytes: int) -> None:
-        """Count a look into a prefix index."""
-        self.index_ratio.cell((name, kind)).observe(ratio)
-        self.index_bytes.cell((name, kind)).observe(found_bytes)
+    def lookups(self, name: str, *, kind: str) -> tuple[Cell, Cell]:
+        """Return what counts the looks into a prefix index: the share of a prompt that was found, and its bytes."""
+        return self.index_ratio.cell((name, kind)), self.index_bytes.cell((name, kind))
 
     def add(self, *families: Family) -> None:
         """Show more families, kept by someone else."""
@@ -209,6 +221,50 @@ class PickerMetrics:
         ours = [family for family in vars(self).values() if isinstance(family, Counter | Gauge | Histogram)]
         for family in (*ours, *self._more):
             yield from family.render()
+
+
+class CountsRequests(Protocol):
+    """Counts what happens to requests."""
+
+    def began(self) -> None:
+        """Count a request."""
+
+    def sized(self, size: int) -> None:
+        """Count the bytes of its body."""
+
+    def failed(self, code: str) -> None:
+        """Count an error."""
+
+    def first_byte(self, *, seconds: float, streaming: bool) -> None:
+        """Count the time to the first byte of the response body."""
+
+    def gap(self, seconds: float) -> None:
+        """Count the time between two pieces of a stream."""
+
+    def ended(self, *, seconds: float, size: int) -> None:
+        """Count the end of a request that began."""
+
+    def used(self, *, prompt: int, output: int, cached: int | None = None) -> None:
+        """Count the tokens that the model server says it used."""
+
+    def paced(self, *, seconds: float, output: int, first: float | None = None) -> None:
+        """Count the time per output token."""
+
+
+class _NotCounted:
+    """Counts nothing: such as a request without a body, which asks for no model."""
+
+    def began(self) -> None: ...
+    def sized(self, size: int) -> None: ...
+    def failed(self, code: str) -> None: ...
+    def first_byte(self, *, seconds: float, streaming: bool) -> None: ...
+    def gap(self, seconds: float) -> None: ...
+    def ended(self, *, seconds: float, size: int) -> None: ...
+    def used(self, *, prompt: int, output: int, cached: int | None = None) -> None: ...
+    def paced(self, *, seconds: float, output: int, first: float | None = None) -> None: ...
+
+
+NOT_COUNTED: CountsRequests = _NotCounted()
 
 
 class RequestCells:
@@ -235,10 +291,13 @@ class RequestCells:
         self._pace = metrics.per_token.cell(key)
         self._stream_pace = metrics.streaming_per_token.cell(key)
 
-    def began(self, *, size: int) -> None:
-        """Count a request with so many bytes."""
+    def began(self) -> None:
+        """Count a request."""
         self.total += 1
         self.running += 1
+
+    def sized(self, size: int) -> None:
+        """Count the bytes of its body."""
         self._request.observe(size)
 
     def failed(self, code: str) -> None:

@@ -28,14 +28,11 @@ def pool_families(pool: Pool, *, name: str, clock: Callable[[], float], stalenes
 
     for figure, text, read in _FIGURES:
         yield _pool_gauge(f"average_{figure}", f"Average {text}.", name, _over(fresh, read, statistics.fmean))
-        yield _pool_gauge(
-            f"std_dev_{figure}", f"Standard deviation of {text}.", name, _over(fresh, read, statistics.pstdev)
-        )
+        yield _pool_gauge(f"std_dev_{figure}", f"Standard deviation of {text}.", name, _over(fresh, read, _deviation))
     yield Gauge(
         names(
             "llm_d_epp_ready_endpoints",
             ("name",),
-            ("llm_d_router_epp_ready_endpoints", ("name",)),
             ("inference_pool_ready_pods", ("name",)),
         ),
         "Endpoints that discovery knows to be ready.",
@@ -53,6 +50,12 @@ def pool_families(pool: Pool, *, name: str, clock: Callable[[], float], stalenes
     yield from _endpoint_families(pool, clock=clock)
 
 
+def _deviation(figures: Iterable[float]) -> float:
+    """Return the sample's standard deviation, as llm-d has it; 0 for one endpoint."""
+    found = list(figures)
+    return statistics.stdev(found) if len(found) > 1 else 0.0
+
+
 def _over(
     fresh: Callable[[], list[Member]], read: Callable[[Member], float], together: Callable[[Iterable[float]], float]
 ) -> Callable[[], float | None]:
@@ -68,8 +71,8 @@ def _pool_gauge(figure: str, text: str, pool: str, value: Callable[[], float | N
         now = value()
         return {} if now is None else {(pool,): now}
 
-    olds = ((f"{prefix}_{figure}", ("name",)) for prefix in ("llm_d_router_epp", "inference_pool"))
-    return Gauge(names(f"llm_d_epp_{figure}", ("name",), *olds), text, read=read)
+    every = names(f"llm_d_epp_{figure}", ("name",), (f"inference_pool_{figure}", ("name",)))
+    return Gauge(every, text, read=read)
 
 
 def _endpoint_families(pool: Pool, *, clock: Callable[[], float]) -> Iterable[Family]:

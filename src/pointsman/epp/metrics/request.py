@@ -9,7 +9,8 @@ the request's spans, where there is a tracer.
 import time
 from collections.abc import Callable
 
-from pointsman.epp.metrics.picker import PickerMetrics, RequestCells
+from pointsman.core.families import Cell
+from pointsman.epp.metrics.picker import NOT_COUNTED, CountsRequests, PickerMetrics, RequestCells
 from pointsman.epp.metrics.tracing import RequestSpan, Tracer
 from pointsman.epp.plugins.api import PrefixMatches
 from pointsman.epp.pool.view import EndpointView
@@ -25,7 +26,7 @@ class RequestMeter:
     __slots__ = ("_began", "_bytes", "_clock", "_first", "_last", "_row", "_status", "_streaming", "_tokens", "span")
 
     def __init__(
-        self, row: RequestCells, *, clock: Callable[[], float], size: int, span: RequestSpan | None = None
+        self, row: CountsRequests, *, clock: Callable[[], float], size: int | None, span: RequestSpan | None = None
     ) -> None:
         self.span = span
         self._row = row
@@ -37,7 +38,13 @@ class RequestMeter:
         self._streaming = False
         self._bytes = 0
         self._tokens = 0
-        row.began(size=size)
+        row.began()
+        if size is not None:
+            row.sized(size)
+
+    def sized(self, size: int) -> None:
+        """Take the size of a request's body that was not read."""
+        self._row.sized(size)
 
     def answered(self, status: int) -> None:
         """Take the status of the response."""
@@ -64,6 +71,16 @@ class RequestMeter:
         self._tokens = output
         self._row.used(prompt=prompt, output=output, cached=cached)
 
+    def took(self) -> tuple[float, float | None] | None:
+        """Return the milliseconds to the first byte (of all, where it was not streamed), and per further token."""
+        if self._status != 200 or self._first is None:
+            return None
+        seconds = self._clock() - self._began
+        if not self._streaming:
+            return seconds * 1000, None
+        more = self._tokens - 1
+        return self._first * 1000, (seconds - self._first) / more * 1000 if more > 0 else None
+
     def ended(self) -> None:
         """Take the end; once."""
         seconds = self._clock() - self._began
@@ -81,27 +98,33 @@ class Bookkeeper:
         self._metrics = metrics
         self._clock = clock
         self._tracer = tracer
+        self._lookups: dict[str, tuple[Cell, Cell]] = {}
 
     def now(self) -> float:
         """Return the time, for `picked` and `refused`."""
         return self._clock()
 
-    def picked(self, request: Request, endpoint: EndpointView, *, since: float) -> RequestMeter:
-        """Count a pick, and return what counts the rest of the request."""
+    def picked(self, request: Request, endpoint: EndpointView, *, pod: str = "", since: float) -> RequestMeter:
+        """Count a pick, and return what counts the rest of the request; without a body nothing is counted of it."""
         metrics = self._metrics
-        where = (endpoint.name, endpoint.namespace, endpoint.port)
+        if not request.has_body:
+            span = self._begin_span(request, endpoint, since=since) if self._tracer is not None else None
+            return RequestMeter(NOT_COUNTED, clock=self._clock, size=None, span=span)
+        where = (pod or endpoint.name, endpoint.namespace, endpoint.port)
         metrics.scheduled(seconds=self._clock() - since, target_model=request.target_model, endpoint=where)
         for key, value in request.attributes.items():
             if isinstance(value, PrefixMatches) and value.total:
                 found = value.cached.get(endpoint.target, 0)
-                metrics.prefix_lookup(
-                    name=key.partition("/")[2],
-                    kind="approx-prefix-cache-producer",
-                    ratio=found / value.total,
-                    found_bytes=found * value.block_tokens * _BYTES_PER_TOKEN,
-                )
+                ratio, size = self._lookups.get(key) or self._lookup(key)
+                ratio.observe(found / value.total)
+                size.observe(found * value.block_tokens * _BYTES_PER_TOKEN)
         span = self._begin_span(request, endpoint, since=since) if self._tracer is not None else None
-        return RequestMeter(self._row(request), clock=self._clock, size=request.size, span=span)
+        return RequestMeter(self._row(request), clock=self._clock, size=request.size or None, span=span)
+
+    def _lookup(self, key: str) -> tuple[Cell, Cell]:
+        """Return where looks into an index are counted; found once, because every request comes here."""
+        cells = self._lookups[key] = self._metrics.lookups(key.partition("/")[2], kind="approx-prefix-cache-producer")
+        return cells
 
     def _begin_span(self, request: Request, endpoint: EndpointView, *, since: float) -> RequestSpan | None:
         assert self._tracer is not None
@@ -117,9 +140,16 @@ class Bookkeeper:
             span.picked(end=now, attributes=attributes)
         return span
 
-    def refused(self, request: Request, *, code: str, since: float) -> None:
+    def rewrote(self, *, rewrite: str, model: str, target: str) -> None:
+        """Count a model name that a rewrite rule changed."""
+        self._metrics.rewrote(rewrite=rewrite, model=model, target=target)
+
+    def refused(self, request: Request, *, code: str) -> None:
         """Count a request that is answered by us."""
         self._row(request).failed(code)
+
+    def not_scheduled(self, request: Request, *, since: float) -> None:
+        """Count a request for which no endpoint was found among the candidates."""
         self._metrics.not_scheduled(seconds=self._clock() - since, target_model=request.target_model)
 
     def _row(self, request: Request) -> RequestCells:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -11,6 +12,15 @@ from pointsman.epp.request.request import Request
 
 class ProbabilisticParameters(Parameters):
     """What `probabilistic-admitter` takes."""
+
+    or_default: ClassVar[frozenset[str]] = frozenset(
+        (
+            "queue_depth_threshold",
+            "kv_cache_util_threshold",
+            "power",
+            "k",
+        )
+    )
 
     queue_depth_threshold: float = Field(default=5, gt=0)
     kv_cache_util_threshold: float = Field(default=0.8, gt=0, le=1)

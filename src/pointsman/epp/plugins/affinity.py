@@ -7,7 +7,7 @@ the session plugins remember something of their own.
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,7 +30,7 @@ from pointsman.epp.pool.view import EndpointView
 from pointsman.epp.request.request import Request
 
 APPROX_PRODUCER = "approx-prefix-cache-producer"
-PREDICTOR = "predicted-latency-producer"  # llm-d's; not there yet, but a user's own may have its name
+PREDICTOR = "predicted-latency-producer"
 
 
 class LoraAffinityScorer:
@@ -57,6 +57,16 @@ class PrefixCacheParameters(Parameters):
     prefix_match_info_producer_name: str = APPROX_PRODUCER
     match_length_weight: float = Field(default=0.0, ge=0, le=1)
     match_length_scale_tokens: int = Field(default=8192, gt=0)
+    # Of the time when this scorer had an index of its own; files that are still around have them.
+    auto_tune: bool | None = Field(default=None, description="Deprecated: of approx-prefix-cache-producer.")
+    block_size: int | None = Field(default=None, description="Deprecated: of approx-prefix-cache-producer.")
+    hash_block_size: int | None = Field(default=None, description="Deprecated: of approx-prefix-cache-producer.")
+    max_prefix_blocks_to_match: int | None = Field(
+        default=None, description="Deprecated: of approx-prefix-cache-producer."
+    )
+    lru_capacity_per_server: int | None = Field(
+        default=None, description="Deprecated: of approx-prefix-cache-producer."
+    )
 
 
 class PrefixCacheScorer:
@@ -84,6 +94,8 @@ class PrefixCacheScorer:
 class NoHitLruParameters(Parameters):
     """What `no-hit-lru-scorer` takes."""
 
+    or_default: ClassVar[frozenset[str]] = frozenset(("lru_size",))
+
     lru_size: int = Field(default=1024, gt=0)
     prefix_match_info_producer_name: str = APPROX_PRODUCER
 
@@ -97,13 +109,16 @@ class NoHitLru:
         self._used: OrderedDict[str, None] = OrderedDict()  # oldest first
         self.consumes = (self._matches,)
 
-    def _is_cold(self, request: Request) -> bool:
+    def _is_cold(self, request: Request, endpoints: Endpoints) -> bool:
+        """Return whether none of these has a hit; what others have is no use to anybody."""
         matches = self._matches.of(request)
-        return matches is None or not any(matches.blocks.values())
+        return (
+            matches is None or not matches.blocks or not any(matches.blocks.get(each.target, 0) for each in endpoints)
+        )
 
     def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
         """Rank by age when nobody has a hit; stay out of it otherwise."""
-        if not self._is_cold(request):
+        if not self._is_cold(request, endpoints):
             return [0.5] * len(endpoints)
         if len(endpoints) == 1:
             return [1.0]
@@ -116,8 +131,9 @@ class NoHitLru:
 
     def before_send(self, request: Request, results: Results, primary: str) -> HeaderChanges | None:
         """Note who got a cold request."""
-        if self._is_cold(request):
-            for picked in (results.get(primary), results.get("prefill") if primary != "prefill" else None):
+        served = results.get(primary)
+        if served is not None and self._is_cold(request, served.candidates):
+            for picked in (served, results.get("prefill") if primary != "prefill" else None):
                 if picked is not None:
                     self._used[picked.first.target] = None
                     self._used.move_to_end(picked.first.target)
@@ -155,6 +171,8 @@ class HeaderLabelAffinityScorer:
 
 class PrefixAffinityParameters(Parameters):
     """What `prefix-cache-affinity-filter` takes."""
+
+    or_default: ClassVar[frozenset[str]] = frozenset(("peak_prefill_throughput",))
 
     affinity_threshold: float = Field(default=0.80, ge=0, le=1)
     exploration_probability: float = Field(default=0.0, ge=0, le=1)

@@ -15,25 +15,80 @@ exception is a `Refusal`, which is an answer and not a failure.
 import random
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
+from pointsman.core.families import Cell
 from pointsman.core.numbers import real
 from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.predictions import PredictionQuestion, Samples, TrainingService
+from pointsman.epp.request.refusals import Answer
 from pointsman.epp.request.request import Needs, Request
 
 T = TypeVar("T")
 
 
 class Parameters(BaseModel):
-    """Base of the parameters of our own plugins: frozen, strict, camelCase in files."""
+    """Base of the parameters of our own plugins: frozen, strict, camelCase in files.
+
+    pydantic makes a validator when the first parameters are read: a picker uses few of its plugins.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_alias=True, validate_by_name=True
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        defer_build=True,
     )
+    or_default: ClassVar[frozenset[str]] = frozenset()
+    """The fields whose default is meant by a number that is not above 0."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_it_is(cls, value: object, info: ValidationInfo) -> object:
+        """Take no text for a number and no truth either: files say what they mean, and the Go picker refuses it too."""
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, str | bool) and not any(isinstance(each, BeforeValidator) for each in field.metadata):
+            kinds = _members(field.annotation)
+            number = int in kinds or float in kinds
+            if (number or bool in kinds) and type(value) not in kinds and (number or isinstance(value, str)):
+                raise ValueError(f"must be {'a number' if number else 'true or false'}, not {value!r}")
+        return value
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Return the alternatives of a union, or the type itself."""
+    return get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+
+
+def _bare(name: str) -> str:
+    if "/" in name:
+        raise ValueError(
+            f"{name!r} names its producer, too: write the bare name, and producer as a parameter of its own"
+        )
+    return name
+
+
+BareName = Annotated[str, AfterValidator(_bare)]
+"""The name of an attribute; who produces it is another parameter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +100,7 @@ class Context:
     rng: random.Random
     plugins: Mapping[str, Any] = field(default_factory=dict)  # those that its `references` named
     profiles: tuple[str, ...] = ()  # the configured profiles, for handlers
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the process, where it may have a say
 
 
 class Key(Generic[T]):
@@ -85,6 +141,7 @@ class RequestCost(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt: int
     output: int = 0  # estimated, where that is asked for
+    media: int = 0  # of the prompt's tokens, those of images, videos and sounds
     matches: PrefixMatches | None = None
 
     def at(self, target: str) -> int:
@@ -146,16 +203,31 @@ class LatencyPredictions(msgspec.Struct, frozen=True, kw_only=True):
     """What a predictor expects of a request at each endpoint; those that it knows nothing of are left out."""
 
     latencies: Mapping[str, Latency]  # by target
-    slo_buffer: float = 1.0  # objectives times this are what has to be met
+    slo_buffer: float = 1.0  # a TPOT objective times this is what has to be met
 
     def headroom(self, target: str, *, slo: Slo) -> Headroom | None:
-        """Return objective · buffer − prediction; an objective that nobody set is 0. None without a prediction."""
+        """Return what is left: objective − prediction, of TPOT with its buffer; an objective that nobody set is 0.
+
+        None without a prediction.
+        """
         latency = self.latencies.get(target)
         if latency is None:
             return None
         tpot = 0.0 if latency.tpot_ms is None else slo.tpot_ms * self.slo_buffer - latency.tpot_ms
-        return Headroom(slo.ttft_ms * self.slo_buffer - latency.ttft_ms, tpot)
+        return Headroom(slo.ttft_ms - latency.ttft_ms, tpot)
 
+
+SERVED = "x-gateway-destination-endpoint-served"
+"""The attribute of a request whose response is here: which endpoint the proxy says it used, if it says so."""
+
+PEER_ENDPOINT = "peer-endpoint"
+"""The attribute of a request that names the endpoint of the stage before, while a later one is decided."""
+
+STAGES = "stage-endpoints"
+"""The attribute of a request whose response is complete, where several profiles ran: which endpoint each picked."""
+
+OUTLEN_BUCKET = "outlen-bucket"
+"""The attribute of a request that says how long its answer will probably be: LONG, SHORT or UNKNOWN."""
 
 PREFIX_MATCHES = "PrefixCacheMatchInfo"
 ENCODER_MATCHES = "EncoderCacheMatchInfo"
@@ -188,7 +260,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     """What a profile handler makes of its profiles' results."""
 
     primary: str  # the profile whose endpoints serve the request
-    target: str = ""  # send it to this `ip:port` instead of the endpoint's own
+    target: str = ""  # send it to this `ip:port` (or these, with commas between) instead of the endpoints' own
 
 
 class HeaderChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,8 +319,19 @@ class Producer(Protocol):
         """Return it, by the names of its keys."""
 
 
+class Asks(Protocol):
+    """A producer that wants to know what a prediction service thinks, before anything is decided."""
+
+    def question(self, request: Request, endpoints: Endpoints, /) -> PredictionQuestion | None:
+        """Return what to ask, and which attribute of the request the answer becomes; None for nothing.
+
+        What it consumes is known. It names the service in `needs`, too. Where there is no answer the attribute is not
+        there when `produce` is called.
+        """
+
+
 class BodyReader(Protocol):
-    """A producer that says what it has to know of a body."""
+    """A plugin of any kind that reads a request's prompt, and so says what it has to know of a body."""
 
     def needs(self, endpoints: Endpoints, /) -> Needs | None:
         """Return it; the first of the endpoints stands for all, and nobody is there yet at a start."""
@@ -289,6 +372,41 @@ class OnResponse(Protocol):
         """Return the headers to set; `endpoint` is the one that answered."""
 
 
+class Answers(Protocol):
+    """Answers requests without a body itself."""
+
+    def answer(self, request: Request, endpoints: Endpoints, /) -> Answer | None:
+        """Return the answer; None when the request is not for it."""
+
+
+@runtime_checkable
+class Reserves(Protocol):
+    """Lets a client ask where it would be sent, instead of sending it there (`Prefer: reserve-endpoint`)."""
+
+    reserves: bool
+
+
+class Identifies(Protocol):
+    """Says whose request it is, where no header does."""
+
+    def identify(self, request: Request, /) -> str:
+        """Return the fairness id; nothing when it cannot tell."""
+
+
+class Reports(Protocol):
+    """Tells the proxy about a response that is complete."""
+
+    def report(self, request: Request, usage: Mapping[str, Any], /) -> Mapping[str, Mapping[str, float]]:
+        """Return dynamic metadata by namespace and name; `usage` is as the completions API has it."""
+
+
+class Learns(Protocol):
+    """Is told how long a response took."""
+
+    def learn(self, request: Request, endpoint: EndpointView, ttft_ms: float, tpot_ms: float | None, /) -> None:
+        """Remember it; `endpoint` is as it was when it was picked, `tpot_ms` None of what was not streamed."""
+
+
 class OnEndpoints(Protocol):
     """Is told when endpoints come and go."""
 
@@ -301,6 +419,45 @@ class CountsStages(Protocol):
     """Counts requests by model and by the stages that ran for them; shown in the metrics."""
 
     decisions: Mapping[tuple[str, str], int]
+
+
+RATIOS = tuple(at / 10 for at in range(11))
+"""The bounds of shares."""
+
+
+@runtime_checkable
+class CountsLookups(Protocol):
+    """Counts what it looked for and found; shown in the metrics."""
+
+    queries: Mapping[str, int]  # by modality
+    hits: Mapping[tuple[str, str], int]  # by endpoint and modality
+    ratios: Cell  # of what was found, for each endpoint that was looked at
+
+
+@runtime_checkable
+class CountsUnlisted(Protocol):
+    """Counts how often endpoints said that they do not serve a model; shown in the metrics."""
+
+    outcomes: Mapping[str, int]  # of its decisions
+    candidates: int  # endpoints that it looked at
+    unlisted: int  # … and dropped
+
+
+@runtime_checkable
+class Covers(Protocol):
+    """Says which share of its predictions held; shown in the metrics."""
+
+    @property
+    def coverage(self) -> Mapping[str, float]:
+        """The share, by what was predicted."""
+
+
+@runtime_checkable
+class Trains(Protocol):
+    """Has samples of what came of requests for a service that learns from them."""
+
+    training: TrainingService | None
+    samples: Samples
 
 
 @runtime_checkable

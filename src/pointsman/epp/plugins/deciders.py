@@ -3,9 +3,9 @@
 from pydantic import Field
 
 from pointsman.epp.plugins.affinity import APPROX_PRODUCER
-from pointsman.epp.plugins.api import PREFIX_MATCHES, Key, Parameters, PrefixMatches
+from pointsman.epp.plugins.api import PREFIX_MATCHES, Endpoints, Key, Parameters, PrefixMatches
 from pointsman.epp.pool.view import EndpointView
-from pointsman.epp.request.request import Request
+from pointsman.epp.request.request import Needs, Request
 
 
 class PrefixBasedParameters(Parameters):
@@ -24,6 +24,10 @@ class PrefixBasedDecider:
         self._prompt = parameters.prompt_tokens
         self._matches = Key[PrefixMatches](PREFIX_MATCHES, producer=parameters.prefix_match_info_producer_name)
         self.consumes = (self._matches,)
+
+    def needs(self, _endpoints: Endpoints) -> Needs:
+        """Return that the prompt's length is wanted."""
+        return Needs(body=True, prompt=True)
 
     def wants(self, request: Request, endpoint: EndpointView | None) -> bool:
         """Count blocks as they are, not as their tier is weighted: a block in RAM need not be computed either."""
@@ -45,6 +49,10 @@ class AlwaysPrefillDecider:
 
 class MultimodalDecider:
     """Encode elsewhere whenever there is an image, video or audio to encode."""
+
+    def needs(self, _endpoints: Endpoints) -> Needs:
+        """Return that the prompt is wanted."""
+        return Needs(body=True, prompt=True)
 
     def wants(self, request: Request, _endpoint: EndpointView | None) -> bool:
         """Look at the prompt."""

@@ -5,7 +5,7 @@ Here are their names' parameters only, so that one loader checks a whole file. `
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pointsman.epp.plugins.api import Parameters
 from pointsman.epp.plugins.detectors import Seconds
@@ -90,6 +90,15 @@ class CoreMetricsParameters(Parameters):
     default_engine: str = "vllm"
     engine_configs: tuple[EngineMetricNames, ...] = ()
 
+    @field_validator("engine_configs")
+    @classmethod
+    def _each_once(cls, value: tuple[EngineMetricNames, ...]) -> tuple[EngineMetricNames, ...]:
+        names = [config.name for config in value]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the engine {twice!r} is there twice: remove one")
+        return value
+
 
 class CoreMetricsExtractor:
     """Reads load, adapters and cache configuration from a scrape."""
@@ -106,10 +115,33 @@ class ModelsExtractor:
     kind: ClassVar[str] = "extractor"
 
 
+class DcgmSourceParameters(HttpSourceParameters):
+    """What `dcgm-data-source` takes."""
+
+    path: str = "/metrics"
+    port: int = Field(default=9400, ge=0, le=65_535, description="0: the port that serves requests.")
+    use_node_address: bool = Field(default=False, description="Ask the Pod's node (a DaemonSet), not the Pod.")
+
+
+class DcgmSource:
+    """Asks NVIDIA's DCGM exporter, beside the model server or on its node."""
+
+    kind: ClassVar[str] = "source"
+
+    def __init__(self, parameters: DcgmSourceParameters) -> None:
+        self.parameters = parameters
+
+
+class DcgmExtractor:
+    """Reads how busy an endpoint's GPUs are, as its attribute `GPUUtilization`."""
+
+    kind: ClassVar[str] = "extractor"
+
+
 class FileDiscoveryParameters(Parameters):
     """What `file-discovery` takes."""
 
-    path: str
+    path: str = Field(min_length=1)
     watch_file: bool = False
 
 
@@ -119,4 +151,27 @@ class FileDiscovery:
     kind: ClassVar[str] = "discovery"
 
     def __init__(self, parameters: FileDiscoveryParameters) -> None:
+        self.parameters = parameters
+
+
+class NotificationSource:
+    """Tells plugins of endpoints that come and go; here everybody who wants to know is told anyway."""
+
+    kind: ClassVar[str] = "source"
+
+
+class ClusterNotificationParameters(Parameters):
+    """What `k8s-notification-source` takes: the kind of resource to watch."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class ClusterNotificationSource:
+    """Watches a kind of resource for extractors of one's own; nothing of ours needs more than is watched anyway."""
+
+    kind: ClassVar[str] = "source"
+
+    def __init__(self, parameters: ClusterNotificationParameters) -> None:
         self.parameters = parameters

@@ -5,7 +5,7 @@ beats none. By our own account it may: a limit on concurrency is a promise.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
@@ -37,10 +37,13 @@ class UtilizationParameters(Parameters):
     kv_cache_util_threshold: float = Field(default=0.8, gt=0, le=1)
     metrics_staleness_threshold: Annotated[Seconds, Field(gt=0)] = 0.2
     headroom: float = Field(default=0.0, ge=0)
+    staleness_policy: Literal["saturated", "ignore"] = Field(
+        default="saturated", description="What stale metrics count as: full, or nothing at all."
+    )
 
 
 class UtilizationDetector:
-    """Full by what servers say: mean of max(queue / threshold, kv / threshold); stale or unknown is 1."""
+    """Full by what servers say: mean of max(queue / threshold, kv / threshold); stale or unknown is 1, or left out."""
 
     def __init__(self, parameters: UtilizationParameters, *, context: Context) -> None:
         self._parameters = parameters
@@ -50,7 +53,10 @@ class UtilizationDetector:
         """Return the mean over the endpoints; a pool of none is full."""
         if not endpoints:
             return 1.0
-        now = self._clock()
+        now, limits = self._clock(), self._parameters
+        if limits.staleness_policy == "ignore":
+            fresh = [each for each in endpoints if each.metrics.age(now) <= limits.metrics_staleness_threshold]
+            endpoints = fresh or endpoints
         return sum(self._load(endpoint, now) for endpoint in endpoints) / len(endpoints)
 
     def _load(self, endpoint: EndpointView, now: float) -> float:
@@ -77,6 +83,13 @@ class UtilizationDetector:
 
 class ConcurrencyParameters(Parameters):
     """What `concurrency-detector` takes."""
+
+    or_default: ClassVar[frozenset[str]] = frozenset(
+        (
+            "max_concurrency",
+            "max_token_concurrency",
+        )
+    )
 
     concurrency_mode: Literal["requests", "tokens", "hybrid"] = "requests"
     max_concurrency: int = Field(default=100, gt=0)

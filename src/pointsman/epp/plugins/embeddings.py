@@ -3,13 +3,16 @@
 Unlike the blocks of a prompt, media do not depend on what comes before them: each is there or not.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
+from pointsman.core.families import Cell
 from pointsman.epp.plugins.api import (
     ENCODER_MATCHES,
+    RATIOS,
     Context,
     EncoderMatches,
     Endpoints,
@@ -27,6 +30,8 @@ _ITEM_MB = 2  # what llm-d takes one encoded item for
 class EmbeddingsCacheParameters(Parameters):
     """What `mm-embeddings-cache-producer` takes."""
 
+    or_default: ClassVar[frozenset[str]] = frozenset(("cache_size_in_mb_per_server",))
+
     cache_size_in_mb_per_server: int = Field(default=4096, gt=0, alias="cacheSizeInMBPerServer")
 
 
@@ -38,6 +43,9 @@ class EmbeddingsCacheProducer:
         self._key = Key[EncoderMatches](ENCODER_MATCHES, producer=context.name)
         self._memories: dict[str, OrderedDict[int, None]] = {}  # by target, oldest first
         self.produces = (self._key,)
+        self.queries: Counter[str] = Counter()  # by modality
+        self.hits: Counter[tuple[str, str]] = Counter()  # by endpoint and modality
+        self.ratios = Cell(RATIOS)
 
     def needs(self, _endpoints: Endpoints) -> Needs:
         """Return that the media are wanted."""
@@ -48,12 +56,15 @@ class EmbeddingsCacheProducer:
         items = request.prompt.items if request.prompt is not None else ()
         if not items:
             return {}
-        matched = {
-            endpoint.target: size
-            for endpoint in endpoints
-            if (memory := self._memories.get(endpoint.target))
-            and (size := _size(item for item in items if item.hash in memory))
-        }
+        self.queries.update(item.modality for item in items)
+        matched: dict[str, int] = {}
+        for endpoint in endpoints:
+            memory: Mapping[int, None] = self._memories.get(endpoint.target, {})
+            found = [item for item in items if item.hash in memory]
+            self.ratios.observe(len(found) / len(items))
+            if found:
+                self.hits.update((endpoint.name, item.modality) for item in found)
+                matched[endpoint.target] = _size(found)
         return {self._key.name: EncoderMatches(total=_size(items), matched=matched)}
 
     def before_send(self, request: Request, results: Results, primary: str) -> HeaderChanges | None:

@@ -1,15 +1,17 @@
 """Filters: who may serve a request at all. Pure; an empty answer is an answer (the profile then has nobody)."""
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from pointsman.core.numbers import SAFE, whole
-from pointsman.epp.plugins.api import Endpoints, Parameters
+from pointsman.epp.plugins.api import BareName, Endpoints, Parameters
 from pointsman.epp.pool.view import EndpointView
-from pointsman.epp.request.request import Request
+from pointsman.epp.request.refusals import ServiceUnavailable
+from pointsman.epp.request.request import Needs, Request
 
 ROLE_LABEL = "llm-d.ai/role"
 
@@ -99,9 +101,15 @@ class LabelSelectorFilter:
 class ByLabelParameters(Parameters):
     """What `by-label` takes."""
 
-    label: str
+    label: str = Field(min_length=1)
     valid_values: tuple[str, ...] = ()
     allows_no_label: bool = False
+
+    @model_validator(mode="after")
+    def _lets_someone_through(self) -> "ByLabelParameters":
+        if not self.valid_values and not self.allows_no_label:
+            raise ValueError("it would drop every endpoint: give validValues, or set allowsNoLabel")
+        return self
 
 
 class ByLabelFilter:
@@ -186,7 +194,7 @@ class ThresholdAlgorithm(Parameters):
 class AttributeFilterParameters(Parameters):
     """What `endpoint-attribute-filter` takes."""
 
-    attribute: str
+    attribute: BareName
     producer: str = "core-metrics-extractor"
     on_missing: Literal["Pass", "Fail"] = "Pass"
     fallback_on_empty: bool = False
@@ -197,7 +205,7 @@ class EndpointAttributeFilter:
     """Endpoints with a custom metric that compares well."""
 
     def __init__(self, parameters: AttributeFilterParameters) -> None:
-        self._attribute = parameters.attribute.partition("/")[0]  # files may name the producer after it
+        self._attribute = parameters.attribute
         self._compare = _OPERATORS[parameters.algorithm.threshold.operator]
         self._value = parameters.algorithm.threshold.value
         self._missing = parameters.on_missing == "Pass"
@@ -229,6 +237,10 @@ class ContextLengthAware:
     def __init__(self, parameters: RangeParameters) -> None:
         self._label = parameters.label
         self._filters = parameters.enable_filtering
+
+    def needs(self, _endpoints: Endpoints) -> Needs:
+        """Return that the prompt's length is wanted."""
+        return Needs(body=True, prompt=True)
 
     def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
         """Keep those whose range has the prompt, and those without a range."""
@@ -275,3 +287,45 @@ def fit(label: str | None, tokens: int) -> float:
 
 def _tokens(request: Request) -> int:
     return request.prompt.tokens if request.prompt is not None else 0
+
+
+class ServedModelParameters(Parameters):
+    """What `served-model-filter` takes."""
+
+    on_missing: Literal["Pass", "Fail"] = "Pass"
+    fallback_on_empty: bool = False
+
+
+class ServedModelFilter:
+    """Endpoints whose own list of models has the target; who gave no list passes, unless the target is an adapter."""
+
+    wants_models = True  # so that endpoints are asked for theirs
+
+    def __init__(self, parameters: ServedModelParameters) -> None:
+        self._strict = parameters.on_missing == "Fail"
+        self._fallback = parameters.fallback_on_empty
+        self.outcomes: Counter[str] = Counter()
+        self.candidates = 0
+        self.unlisted = 0
+
+    def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
+        """Drop who lacks it.
+
+        Raises ServiceUnavailable when nobody has it.
+        """
+        model = request.target_model or request.model
+        self.candidates += len(endpoints)
+        if not model or all(each.metrics.models is None for each in endpoints):
+            self.outcomes["not_applicable"] += 1
+            return endpoints
+        fails = self._strict or any(model in each.metrics.adapters for each in endpoints)
+        kept = [each for each in endpoints if (not fails if (has := each.metrics.models) is None else model in has)]
+        self.unlisted += len(endpoints) - len(kept)
+        if kept:
+            listed = any(model in (each.metrics.models or ()) for each in kept)
+            self.outcomes["listed" if listed else "unlisted"] += 1
+            return kept
+        self.outcomes["fallback" if self._fallback else "empty"] += 1
+        if self._fallback:
+            return endpoints
+        raise ServiceUnavailable(f"no endpoint serves the model {model!r}", dropped="rejected-no-endpoints")

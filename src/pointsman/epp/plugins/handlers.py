@@ -6,7 +6,7 @@ rank) are told to the sidecar by headers, and a client that sends such a header 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -133,7 +133,7 @@ class DisaggProfileHandler:
         if results.get(self._decode) is None:
             raise drained("failed to find available decode workers")
         ran = [stage for stage, name in self._named() if name and results.get(name) is not None]
-        model = request.target_model if len(self.decisions) < _MOST_MODELS else "other"
+        model = (request.target_model or "unknown") if len(self.decisions) < _MOST_MODELS else "other"
         decision = (model, "decode-only" if ran == ["decode"] else "-".join(ran))
         self.decisions[decision] = self.decisions.get(decision, 0) + 1
         return Conclusion(primary=self._decode)
@@ -207,8 +207,8 @@ class PdProfileHandler(DisaggProfileHandler):
 
 
 def at_port(picked: Picked, port: int) -> str:
-    """Return the picked endpoint's address at another port."""
-    return f"{picked.first.target.rpartition(':')[0]}:{port}"
+    """Return the addresses of all picked endpoints at another port, each once, as the destination header lists them."""
+    return ",".join(dict.fromkeys(f"{each.target.rpartition(':')[0]}:{port}" for each in picked.endpoints))
 
 
 class StageHeadersParameters(Parameters):
@@ -232,6 +232,8 @@ class StageHeadersHandler:
 
 class DataParallelParameters(Parameters):
     """What `data-parallel-profile-handler` takes."""
+
+    or_default: ClassVar[frozenset[str]] = frozenset(("primary_port",))
 
     primary_port: int = Field(default=8000, ge=1, le=65_535)
 

@@ -1,9 +1,8 @@
 """Plugins that go by predicted latencies: how far each endpoint is from the latencies that the client asked for.
 
-They consume `LatencyPredictions`, which any producer may publish. llm-d's own predictor is not there yet, so its name
-is only the default: a file that names no predictor loads, and then nothing is predicted: the filter drops nobody, the
-admitter turns nobody away, and the scorer goes by load and cached prefix. A predictor that a file does name must be
-there.
+They consume `LatencyPredictions`, which any producer may publish; where a file names none, `predicted-latency-producer`
+is added. Where nothing is predicted (of a request without a prompt) the filter drops nobody, the admitter turns nobody
+away, and the scorer goes by load and cached prefix.
 """
 
 import math
@@ -37,7 +36,7 @@ class _Predicted:
 
     def __init__(self, producer: str) -> None:
         self._predictions = Key[LatencyPredictions](LATENCY_PREDICTIONS, producer=producer)
-        self.consumes: Sequence[Key[Any]] = () if producer == PREDICTOR else (self._predictions,)
+        self.consumes: Sequence[Key[Any]] = (self._predictions,)
 
     def _headrooms(self, request: Request, endpoints: Endpoints) -> list[Headroom | None]:
         """Return what each endpoint has; nothing at all when no endpoint has a prediction."""

@@ -4,8 +4,9 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from pointsman.epp.plugins.api import Context, Endpoints, Parameters
 from pointsman.epp.request.request import Request
@@ -14,12 +15,9 @@ from pointsman.epp.request.request import Request
 class PickerParameters(Parameters):
     """What all pickers take."""
 
-    max_num_of_endpoints: int = Field(default=1, description="How many endpoints the destination header lists.")
+    or_default: ClassVar[frozenset[str]] = frozenset(("max_num_of_endpoints",))
 
-    @field_validator("max_num_of_endpoints")
-    @classmethod
-    def _at_least_one(cls, value: int) -> int:
-        return max(value, 1)
+    max_num_of_endpoints: int = Field(default=1, ge=1, description="How many endpoints the destination header lists.")
 
 
 class MaxScorePicker:

@@ -1,7 +1,7 @@
 """How much of a prompt each endpoint probably has cached: remembered from our own picks."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,13 @@ _GONE_SECONDS = 120.0
 
 class ApproxPrefixParameters(Parameters):
     """What `approx-prefix-cache-producer` takes."""
+
+    or_default: ClassVar[frozenset[str]] = frozenset(
+        (
+            "block_size_tokens",
+            "lru_capacity_per_server",
+        )
+    )
 
     auto_tune: bool = Field(default=True, description="Take block size and capacity from the servers' cache config.")
     block_size_tokens: int = Field(default=16, ge=1, description="Tokens per block; below 64 it is 64.")
@@ -66,16 +73,22 @@ class ApproxPrefixCacheProducer:
             return {}
         found = self.index.match(prompt.blocks)
         total = len(prompt.blocks)
+        for chain in prompt.more:
+            total += len(chain)
+            for target, count in self.index.match(chain).items():
+                found[target] = found.get(target, 0) + count
         matches = PrefixMatches(total=total, block_tokens=prompt.block_tokens, blocks=found, cached=found)
         return {self._key.name: matches}
 
     def before_send(self, request: Request, results: Results, primary: str) -> HeaderChanges | None:
         """Note that whoever computes the prompt has it from now on."""
-        if request.prompt is not None and request.prompt.blocks:
+        prompt = request.prompt
+        if prompt is not None and prompt.blocks:
             for profile in {primary, "prefill"}:
                 picked = results.get(profile)
                 if picked is not None:
-                    self._note(picked.first, request.prompt.blocks, request.prompt.block_tokens)
+                    for chain in prompt.chains:
+                        self._note(picked.first, chain, prompt.block_tokens)
         return None
 
     def _note(self, endpoint: EndpointView, blocks: Sequence[int], block_tokens: int) -> None:

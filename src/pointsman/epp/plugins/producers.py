@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from pointsman.core.addresses import address_of
 from pointsman.epp.plugins.affinity import APPROX_PRODUCER
 from pointsman.epp.plugins.api import (
     INFLIGHT_LOAD,
+    OUTLEN_BUCKET,
     PREFIX_MATCHES,
     TOKENIZED_PROMPT,
     Context,
@@ -33,13 +34,7 @@ class VllmBackend(Parameters):
     @field_validator("url")
     @classmethod
     def _is_http(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            good = parts.scheme == "http" and parts.hostname and parts.port != 0 and not parts.query
-        except ValueError:
-            good = False
-        if not good:
-            raise ValueError(f"must be http://host:port of a service that has /v1/completions/render, not {url!r}")
+        address_of(url)
         return url
 
 
@@ -90,11 +85,11 @@ def _service(parameters: TokenParameters) -> TokenService | None:
     if not parameters.model_name:
         return None
     vllm = parameters.vllm or VllmBackend()
-    url = urlsplit(vllm.url)
+    address = address_of(vllm.url)
     return TokenService(
-        host=url.hostname or "",
-        port=url.port or 80,
-        prefix=url.path.rstrip("/"),
+        host=address.host,
+        port=address.port,
+        prefix=address.prefix,
         model=parameters.model_name,
         seconds=vllm.timeout,
         media_seconds=vllm.mm_timeout,
@@ -122,7 +117,8 @@ class InflightLoadProducer:
         self._key = Key[RequestCost](INFLIGHT_LOAD, producer=context.name)
         self._matches = Key[PrefixMatches](PREFIX_MATCHES, producer=parameters.prefix_match_info_producer_name)
         self.produces: Sequence[Key[Any]] = (self._key,)
-        self.prefers: Sequence[Key[Any]] = (self._matches,)  # used where there is one; nobody makes one for this
+        bucket = Key[str](OUTLEN_BUCKET, producer="outlen-bucket")
+        self.prefers: Sequence[Key[Any]] = (self._matches, bucket)  # used where there are; nobody makes one for this
 
     def needs(self, _endpoints: Endpoints) -> Needs:
         """Return that the prompt's length is wanted."""
@@ -133,10 +129,45 @@ class InflightLoadProducer:
         prompt = request.prompt
         if prompt is None:
             return {}
-        output = self._output(prompt) if self._parameters.add_estimated_output_tokens else 0
-        cost = RequestCost(prompt=prompt.tokens, output=output, matches=self._matches.of(request))
+        output = self._output(request, prompt) if self._parameters.add_estimated_output_tokens else 0
+        cost = RequestCost(
+            prompt=prompt.tokens, output=output, media=prompt.media_tokens, matches=self._matches.of(request)
+        )
         return {self._key.name: cost}
 
-    def _output(self, prompt: Prompt) -> int:
+    def _output(self, request: Request, prompt: Prompt) -> int:
+        """Return how long an answer is by its bucket, where a plugin knows it, else by the prompt's length."""
         limits = (prompt.max_output_tokens, self._parameters.max_estimated_output_tokens)
-        return min([round(prompt.tokens * self._parameters.output_ratio), *(each for each in limits if each)])
+        bucket = request.attributes.get(OUTLEN_BUCKET)
+        expected = _BUCKETS.get(str(bucket)) if bucket is not None else None
+        if expected is None:
+            expected = round(prompt.tokens * self._parameters.output_ratio)
+        return min([expected, *(each for each in limits if each)])
+
+
+_BUCKETS = {"LONG": 4096, "UNKNOWN": 1000, "SHORT": 100}  # tokens, as llm-d takes them
+
+
+class OutlenBucket:
+    """Guesses how long an answer will be: LONG with thinking, SHORT with tools or a low limit, else UNKNOWN."""
+
+    def __init__(self) -> None:
+        self.produces = (Key[str](OUTLEN_BUCKET, producer="outlen-bucket"),)
+
+    def needs(self, _endpoints: Endpoints) -> Needs:
+        """Return that the prompt, and what says how long its answer is, are wanted."""
+        return Needs(body=True, prompt=True, hints=True)
+
+    def produce(self, request: Request, _endpoints: Endpoints) -> Mapping[str, object]:
+        """Return the bucket."""
+        prompt = request.prompt
+        if prompt is None:
+            return {}
+        hints, limit = prompt.hints, prompt.max_output_tokens
+        if hints is not None and (hints.thinking or (hints.thinking is None and hints.budget > _LONG_BUDGET)):
+            return {OUTLEN_BUCKET: "LONG"}
+        short = (hints is not None and hints.tools) or (limit is not None and limit < _SHORT_LIMIT)
+        return {OUTLEN_BUCKET: "SHORT" if short else "UNKNOWN"}
+
+
+_LONG_BUDGET, _SHORT_LIMIT = 4000, 500

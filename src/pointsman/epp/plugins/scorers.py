@@ -1,11 +1,11 @@
 """Scorers by load: who has room. Pure functions of the views, which already count every pick that was made."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pointsman.epp.plugins.api import INFLIGHT_LOAD, Endpoints, Key, Parameters, RequestCost
+from pointsman.epp.plugins.api import INFLIGHT_LOAD, BareName, Endpoints, Key, Parameters, RequestCost
 from pointsman.epp.request.request import Request
 
 INFLIGHT_PRODUCER = "inflight-load-producer"
@@ -46,6 +46,8 @@ class KvCacheUtilizationScorer:
 
 class LoadAwareParameters(Parameters):
     """What `load-aware-scorer` takes."""
+
+    or_default: ClassVar[frozenset[str]] = frozenset(("threshold",))
 
     threshold: int = Field(default=128, gt=0)
 
@@ -89,8 +91,13 @@ class ActiveRequestScorer:
 class TokenLoadParameters(Parameters):
     """What `token-load-scorer` takes."""
 
+    or_default: ClassVar[frozenset[str]] = frozenset(("queue_threshold_tokens", "non_text_token_weight"))
+
     queue_threshold_tokens: int = Field(default=4_194_304, gt=0)
     in_flight_load_producer_name: str = INFLIGHT_PRODUCER
+    non_text_token_weight: float = Field(
+        default=1.0, gt=0, description="What a token of an image, video or sound counts."
+    )
 
 
 class TokenLoadScorer:
@@ -98,6 +105,7 @@ class TokenLoadScorer:
 
     def __init__(self, parameters: TokenLoadParameters) -> None:
         self._threshold = parameters.queue_threshold_tokens
+        self._more = parameters.non_text_token_weight - 1.0
         self._cost = Key[RequestCost](INFLIGHT_LOAD, producer=parameters.in_flight_load_producer_name)
         self.consumes = (self._cost,)
 
@@ -105,10 +113,12 @@ class TokenLoadScorer:
         """Compare each sum with the threshold."""
         limit = self._threshold
         cost = self._cost.of(request)
+        loads: Sequence[float]
         if cost is None:
             loads = [endpoint.inflight_tokens for endpoint in endpoints]
         else:
-            loads = [endpoint.inflight_tokens + cost.at(endpoint.target) for endpoint in endpoints]
+            extra = self._more * cost.media if self._more and cost.media else 0.0
+            loads = [endpoint.inflight_tokens + cost.at(endpoint.target) + extra for endpoint in endpoints]
         return [1.0 if load <= 0 else 1.0 - min(load, limit) / limit for load in loads]
 
 
@@ -152,7 +162,7 @@ class LinearAlgorithm(Parameters):
 class AttributeScorerParameters(Parameters):
     """What `endpoint-attribute-scorer` takes."""
 
-    attribute_key: str
+    attribute_key: BareName
     producer: str = "core-metrics-extractor"
     algorithm: LinearAlgorithm
 
@@ -161,7 +171,7 @@ class EndpointAttributeScorer:
     """A custom metric on a scale."""
 
     def __init__(self, parameters: AttributeScorerParameters) -> None:
-        self._key = parameters.attribute_key.partition("/")[0]  # files may name the producer after it
+        self._key = parameters.attribute_key
         self._lower = parameters.algorithm.type == "linear_lower_is_better"
         self._range = parameters.algorithm.normalization.fixed_range
 

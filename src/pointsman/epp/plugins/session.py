@@ -9,7 +9,7 @@ import binascii
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -42,6 +42,13 @@ class SessionSource(Parameters):
 
 class SessionIdConfig(Parameters):
     """How sessions are known and for how long."""
+
+    or_default: ClassVar[frozenset[str]] = frozenset(
+        (
+            "eviction_ttl_seconds",
+            "eviction_sweep_seconds",
+        )
+    )
 
     sources: tuple[SessionSource, ...] = (SessionSource(header="x-session-id"),)
     eviction_ttl_seconds: float = Field(default=300, gt=0)

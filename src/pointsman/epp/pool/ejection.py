@@ -45,6 +45,7 @@ class Standing:
     ejections: int = 0  # how often lately; the exponent of the time
     until: float = 0.0  # when OUT ends
     since: float = 0.0  # of the last change of state
+    cause: str = ""  # of the ejection, while it lasts
 
 
 GOOD = Standing()
@@ -67,7 +68,21 @@ def failed(standing: Standing, *, now: float, connection: bool, room: bool, term
     calm = max(0, int((now - standing.since) // terms.quiet_seconds)) if standing.state is StandingState.IN else 0
     ejections = max(0, standing.ejections - calm) + 1
     seconds = min(terms.most_seconds, terms.first_seconds * 2.0 ** min(ejections - 1, 30))
-    return Standing(state=StandingState.OUT, ejections=ejections, until=now + seconds, since=now)
+    return Standing(
+        state=StandingState.OUT,
+        ejections=ejections,
+        until=now + seconds,
+        since=now,
+        cause=_cause(standing, answers=answers, connections=connections, terms=terms),
+    )
+
+
+def _cause(standing: Standing, *, answers: int, connections: int, terms: EjectionTerms) -> str:
+    if standing.state is StandingState.PROBE:
+        return "its probe failed"
+    if connections >= terms.connections:
+        return f"{connections} connections failed in a row"
+    return f"{answers} answers in a row were 5xx"
 
 
 def succeeded(standing: Standing, *, now: float) -> Standing:

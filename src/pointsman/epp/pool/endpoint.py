@@ -15,11 +15,18 @@ class Endpoint:
     port: int
     namespace: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    pod: str = ""  # whose endpoint it is, where there are pods: each has an endpoint per port
+    node: str = ""  # the address of the machine that it runs on, where that is known
 
     @cached_property
     def target(self) -> str:
         """The `ip:port` of the destination header; IPv6 in brackets."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return with_port(self.address, self.port)
+
+
+def with_port(address: str, port: int) -> str:
+    """Return `address:port`; IPv6 in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def host_of(target: str) -> str:

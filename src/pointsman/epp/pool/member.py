@@ -8,6 +8,8 @@ count; whether one may be picked is for its keeper to say, the pool.
 from collections.abc import Mapping
 from typing import Protocol
 
+import msgspec
+
 from pointsman.epp.pool.ejection import GOOD, Standing, StandingState
 from pointsman.epp.pool.endpoint import Endpoint, host_of
 from pointsman.epp.pool.freshness import blend, trust
@@ -35,7 +37,7 @@ class Member:
 
     __slots__ = (
         "_keeper", "_mark", "_trust", "attributes", "began", "ended", "endpoint", "host", "inflight", "metrics",
-        "models", "picks", "probes", "scrape_failures", "standing", "tokens", "view",
+        "picks", "probes", "scrape_failures", "standing", "tokens", "view",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, *, keeper: Keeper | None = None) -> None:
@@ -49,7 +51,6 @@ class Member:
         self.ended = 0
         self.metrics: EndpointMetrics = NEVER_SCRAPED
         self.attributes: Mapping[str, float] = _NONE
-        self.models: frozenset[str] = frozenset()  # that it says it serves, where that is asked
         self.scrape_failures: dict[str, int] = {}  # in a row, by the source that asks
         self.standing: Standing = GOOD
         self.probes = 0  # requests in flight that decide whether it comes back
@@ -72,6 +73,23 @@ class Member:
         self.attributes = attributes
         self._mark = mark
         self._trust = 1.0
+        self._renew()
+
+    @property
+    def models(self) -> frozenset[str]:
+        """The models that it says it serves, where that is asked."""
+        return self.metrics.models or frozenset()
+
+    def served(self, models: Mapping[str, str]) -> None:
+        """Take which models the server says it has, each with its base where it is an adapter."""
+        adapters = {name: base for name, base in models.items() if base}
+        if self.metrics.models != frozenset(models) or self.metrics.adapters != adapters:
+            self.metrics = msgspec.structs.replace(self.metrics, models=frozenset(models), adapters=adapters)
+            self._renew()
+
+    def measured(self, attributes: Mapping[str, float]) -> None:
+        """Take what somebody else says about it, beside what it said itself."""
+        self.attributes = {**self.attributes, **attributes}
         self._renew()
 
     @property

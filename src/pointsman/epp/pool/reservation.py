@@ -15,6 +15,9 @@ _PROBE = StandingState.PROBE  # naming an enum's member is dear on Python 3.11
 class CountsRequest(Protocol):
     """Counts what happens to one request."""
 
+    def sized(self, size: int) -> None:
+        """Take the size of a request's body that was not read."""
+
     def answered(self, status: int) -> None:
         """Take the status of the response."""
 
@@ -23,6 +26,9 @@ class CountsRequest(Protocol):
 
     def used(self, *, prompt: int, output: int, cached: int | None = None) -> None:
         """Take the tokens that the model server says it used."""
+
+    def took(self) -> tuple[float, float | None] | None:
+        """Return the milliseconds to the first byte, and per further token of a stream; None of what failed."""
 
     def ended(self) -> None:
         """Take the end, once."""

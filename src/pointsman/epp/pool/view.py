@@ -43,6 +43,8 @@ class EndpointMetrics(msgspec.Struct, frozen=True, kw_only=True):
     lora: Lora = Lora()
     cache: CacheConfig = CacheConfig()
     updated_at: float | None = None  # on the picker's monotonic clock; None when nothing was ever read
+    models: frozenset[str] | None = None  # that it says it serves; None where nobody asked, or it did not answer
+    adapters: Mapping[str, str] = {}  # … those of them that are adapters, each with its base
 
     def age(self, now: float) -> float:
         """Return the seconds since the scrape; infinite when there was none."""

@@ -134,19 +134,21 @@ def _jpeg_size(head: bytes) -> tuple[int, int] | None:
 class Placeholders:
     """What stands for the media of one request."""
 
-    __slots__ = ("_estimates", "_headers", "_left", "uncounted")
+    __slots__ = ("_estimates", "_headers", "_left", "tokens", "uncounted")
 
     def __init__(self, estimates: Estimates, *, headers: Mapping[str, str]) -> None:
         self._estimates = estimates
         self._headers = headers
         self._left = _MOST_TEXT
         self.uncounted = 0  # tokens that are not in the text
+        self.tokens = 0  # all of them
 
     def text(self, kind: str, identity: str) -> str:
         """Return what stands in the prompt for a medium."""
         tokens = max(self._tokens(kind, identity), _LEAST_TEXT)
         shown = max(min(tokens, self._left), _LEAST_TEXT)
         self._left -= shown
+        self.tokens += tokens
         self.uncounted += tokens - shown
         digest = xxh64_hexdigest(f"{kind} {identity}".encode("utf-8", "replace"))
         size = shown * _TOKEN_CHARACTERS

@@ -22,10 +22,11 @@ class Refusal(Exception):
 
     status: ClassVar[int]
     code: ClassVar[str]
+    reason: ClassVar[str] = ""  # why a request was dropped, where nobody says it more exactly
 
     def __init__(self, message: str, *, dropped: str = "") -> None:
         super().__init__(message)
-        self.dropped = dropped
+        self.dropped = dropped or self.reason
 
     @property
     def body(self) -> bytes:
@@ -65,19 +66,29 @@ class TooLarge(Refusal):
 class ResourceExhausted(Refusal):
     """The client may try again later."""
 
-    status, code = 429, "ResourceExhausted"
+    status, code, reason = 429, "ResourceExhausted", "rejected-saturated"
 
 
 class Internal(Refusal):
     """We are wrong, or wrongly set up."""
 
-    status, code = 500, "Internal"
+    status, code, reason = 500, "Internal", "rejected-internal"
 
 
 class ServiceUnavailable(Refusal):
     """Nobody is there to serve it."""
 
-    status, code = 503, "ServiceUnavailable"
+    status, code, reason = 503, "ServiceUnavailable", "rejected-no-endpoints"
+
+
+class Answer(Exception):
+    """The request is answered by us because it asked for that; it counts as no request for a model, and as no error."""
+
+    def __init__(self, status: int, *, headers: tuple[tuple[str, str], ...] = (), body: bytes = b"") -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 def no_candidates() -> Refusal:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pointsman.epp.request.estimate import Estimates
+from pointsman.epp.request.predictions import PredictionService
 
 
 def readable(text: str) -> str:
@@ -36,14 +37,17 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int = 0  # hash the prompt in blocks of this many tokens; 0 for no hashes
     max_blocks: int = 0  # … at most so many blocks; 0 for all
     media: bool = False  # the images, videos and sounds one by one
+    hints: bool = False  # what says how long the answer will be
     estimates: Estimates | None = None  # how media are estimated; None as usual
     tokenizer: TokenService | None = None  # ask it for the prompt's tokens; None to estimate them
+    predictor: PredictionService | None = None  # ask it how long endpoints would take; None not to
 
 
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     """One image, video or sound; equal ones have equal hashes."""
 
     hash: int
+    modality: str = "image"
     size: int = 1  # in tokens where they are known, else 1 for each
 
 
@@ -51,7 +55,16 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt as a tokenizer service sees it."""
 
     tokens: bytes  # four to a token
+    more: Sequence[bytes] = ()  # of the further prompts of one request
     items: Sequence[MediaItem] = ()
+
+
+class LengthHints(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversation says about the length of its answer."""
+
+    thinking: bool | None = None  # None where it says nothing
+    budget: int = 0  # of thinking, in tokens
+    tools: bool = False
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +73,17 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int  # counted where the client or a tokenizer service gave tokens, else estimated
     block_tokens: int = 0
     blocks: Sequence[int] = ()  # the hash chain; the last block may be partial
+    more: Sequence[Sequence[int]] = ()  # those of the further prompts of one request
     multimodal: bool = False  # has an image, video or audio block
     items: Sequence[MediaItem] = ()  # those, each once, when they were asked for
     max_output_tokens: int | None = None
+    media_tokens: int = 0  # of the tokens, those of images, videos and sounds
+    hints: LengthHints | None = None  # of a conversation, where they were asked for
+
+    @property
+    def chains(self) -> Sequence[Sequence[int]]:
+        """The hash chains of all prompts; none where nobody asked for hashes."""
+        return (self.blocks, *self.more) if self.more else (self.blocks,) if self.blocks else ()
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +96,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0  # bytes of the body
     wants_model: bool = False  # its API names a model, so one must be there
     model: str = ""  # what the client asked for
-    target_model: str = ""  # what the model server is asked for
+    target_model: str = ""  # what the model server is asked for; nothing until somebody has looked
+    rewrite: str = ""  # the rule that says so, where one does
     priority: int = 0  # below 0: may be shed
     objective: str = ""
     fairness_id: str = "default-flow"

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -36,9 +38,8 @@ class Rewrite:
     rules: tuple[RewriteRule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewritten:
-    """What a rule made of a model."""
+class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule made of a model; one is made for every request, which is why it is a struct."""
 
     rewrite: str
     model: str

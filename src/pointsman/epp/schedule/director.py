@@ -16,12 +16,13 @@ from pointsman.epp.metrics.request import Bookkeeper
 from pointsman.epp.metrics.tracing import TRACEPARENT
 from pointsman.epp.plugins.api import HeaderChanges
 from pointsman.epp.pool.pool import Member, Pool, Reservation
-from pointsman.epp.request.refusals import BadRequest, Refusal, no_candidates, no_pods
+from pointsman.epp.request.refusals import BadRequest, Refusal, ResourceExhausted, no_candidates, no_pods
 from pointsman.epp.request.request import Needs, Request, readable
-from pointsman.epp.schedule.decision import Decision
+from pointsman.epp.request.rewrites import Rewritten
+from pointsman.epp.schedule.decision import Ahead, Decision, Outcome
 from pointsman.epp.schedule.explain import Trace
 from pointsman.epp.schedule.records import Record, Records
-from pointsman.epp.schedule.scheduler import Outcome, Scheduler
+from pointsman.epp.schedule.scheduler import Scheduler
 
 OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 FAIRNESS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
@@ -49,7 +50,7 @@ class DirectorOptions:
     explain: bool = False  # keep a full record of every decision
     explain_on_demand: bool = False  # … of those whose header asks for it
     priority_of: Callable[[str], int] = lambda _objective: 0
-    rewrite: Callable[[str], str] = lambda _model: ""  # the target of a model; nothing when no rule matches
+    rewrite: Callable[[str], Rewritten | None] = lambda _model: None  # the target of a model, where a rule has one
 
 
 class StagedReservation(Reservation):
@@ -97,6 +98,7 @@ class Director:
         self.pool = pool
         self.records = records
         self.tally = RequestTally()
+        self.explain_next = 0  # of the next decisions so many are traced, for somebody who watches
         pool.watch(self._endpoints_changed)
 
     def use(self, scheduler: Scheduler) -> None:
@@ -113,6 +115,16 @@ class Director:
         """What must be known of a body before `direct`."""
         return self.scheduler.needs([member.view for member in self.pool.members[:1]])
 
+    def target_of(self, model: str, *, headers: Mapping[str, str]) -> Rewritten:
+        """Return which model serves requests for one: as a rule says, else a header, else itself."""
+        found = self._options.rewrite(model)
+        return found or Rewritten(rewrite="", model=either(headers, REWRITE) or model)
+
+    def ahead(self, request: Request) -> Ahead | None:
+        """Return what a service is to be asked before `direct`; None for nothing."""
+        candidates = self.pool.within(request.subset if self._options.use_subset else None)
+        return self.scheduler.ahead(request, tuple([member.view for member in candidates])) if candidates else None
+
     def direct(self, request: Request) -> tuple[Decision, Reservation]:
         """Pick and reserve.
 
@@ -120,29 +132,33 @@ class Director:
         """
         since = self._books.now()
         try:
+            if not request.has_body and self.scheduler.answers:
+                self.scheduler.answer(request, [member.view for member in self.pool.members])
             if request.has_body:
                 request = self._understand(request)
             candidates = self.pool.within(request.subset if self._options.use_subset else None)
             if not candidates:
                 raise no_candidates() if request.has_body or request.subset is not None else no_pods()
             if not request.has_body:
-                decision, reservation = self._draw(request, candidates)
+                decision, reservation = self._draw(request, candidates, at=since)
             else:
-                request, decision, reservation = self._decide(request, candidates)
-            meter = self._books.picked(request, decision.members[0].view, since=since)
+                request, decision, reservation = self._decide(request, candidates, since=since)
+            first = decision.members[0]
+            meter = self._books.picked(request, first.view, pod=first.endpoint.pod, since=since)
             reservation.meter = meter
-            reservation.sent_to = decision.target or reservation.sent_to
+            if decision.target:
+                reservation.sent_to = decision.target.partition(",")[0]
             if meter.span is not None:
                 carried = (*decision.set_headers, (TRACEPARENT, meter.span.traceparent))
                 decision = msgspec.structs.replace(decision, set_headers=carried)
             return decision, reservation
         except Refusal as refusal:
-            self.refused(request, refusal, since=since)
+            self.refused(request, refusal)
             raise
 
-    def refused(self, request: Request, refusal: Refusal, *, since: float | None = None) -> None:
+    def refused(self, request: Request, refusal: Refusal) -> None:
         """Count a request that is answered by us; `direct` does so itself."""
-        self._books.refused(request, code=refusal.code, since=self._books.now() if since is None else since)
+        self._books.refused(request, code=refusal.code)
         self.tally.refused[refusal.code] = self.tally.refused.get(refusal.code, 0) + 1
 
     def _understand(self, request: Request) -> Request:
@@ -153,7 +169,14 @@ class Director:
         headers = request.headers
         objective = either(headers, OBJECTIVE)
         fairness = either(headers, FAIRNESS)
-        target = self._options.rewrite(request.model) or either(headers, REWRITE) or request.model
+        if not fairness and self.scheduler.identifies:
+            fairness = readable(self.scheduler.identify(request))
+        target, rule = request.target_model, request.rewrite
+        if not target:
+            found = self.target_of(request.model, headers=headers)
+            target, rule = found.model, found.rewrite
+        if rule:
+            self._books.rewrote(rewrite=rule, model=request.model, target=target)
         if request.wants_model and not target:
             raise BadRequest("model not found in request body")
         if len(request.model) > _LONGEST_MODEL:  # it is kept in metrics and records
@@ -170,16 +193,25 @@ class Director:
             target_model=target,
         )
 
-    def _decide(self, request: Request, candidates: Sequence[Member]) -> tuple[Request, Decision, Reservation]:
+    def _decide(
+        self, request: Request, candidates: Sequence[Member], *, since: float
+    ) -> tuple[Request, Decision, Reservation]:
         scheduler, options = self.scheduler, self._options
         views = tuple([member.view for member in candidates])  # which no plugin can change
         scheduler.admit(request, views)
         explain = options.explain or (options.explain_on_demand and request.headers.get(EXPLAIN) == "1")
+        if self.explain_next:
+            self.explain_next -= 1
+            explain = True
         trace = Trace() if explain else None
-        outcome = scheduler.decide(request, views, trace=trace)
+        try:
+            outcome = scheduler.decide(request, views, trace=trace)
+        except ResourceExhausted:
+            self._books.not_scheduled(request, since=since)
+            raise
         changes = scheduler.commit(outcome, trace=trace)
         decision = self._decision(outcome, changes)
-        self.records.add(Record(request=outcome.request, candidates=views, outcome=outcome, trace=trace))
+        self.records.add(Record(request=outcome.request, candidates=views, at=since, outcome=outcome, trace=trace))
         self.tally.picked += 1
         return outcome.request, decision, self._reserve(outcome, decision.members[0])
 
@@ -199,7 +231,13 @@ class Director:
             remove_headers=changes.remove,
             scores=scores,
             target=outcome.target,
-            answer=(lambda view: scheduler.respond(outcome.request, view)) if scheduler.responds else None,
+            answer=(lambda view, served: scheduler.respond(outcome.request, view, served=served))
+            if scheduler.responds
+            else None,
+            learn=(lambda ttft_ms, tpot_ms: scheduler.learn(outcome, ttft_ms=ttft_ms, tpot_ms=tpot_ms))
+            if scheduler.learns
+            else None,
+            report=(lambda usage: scheduler.report(outcome.request, usage)) if scheduler.reports else None,
         )
 
     def _reserve(self, outcome: Outcome, member: Member) -> Reservation:
@@ -213,10 +251,11 @@ class Director:
                     stages.append(Reservation(other, tokens=self.scheduler.tokens(outcome, other.endpoint.target)))
         return StagedReservation(member, tokens=tokens, stages=stages) if stages else Reservation(member, tokens=tokens)
 
-    def _draw(self, request: Request, candidates: Sequence[Member]) -> tuple[Decision, Reservation]:
+    def _draw(self, request: Request, candidates: Sequence[Member], *, at: float) -> tuple[Decision, Reservation]:
         """Pick for a request without a body: there is nothing to schedule by, so anyone will do."""
         member = candidates[int(self._rng.random() * len(candidates))]
-        self.records.add(Record(request=request, candidates=[each.view for each in candidates], drawn=member.view))
+        views = [each.view for each in candidates]
+        self.records.add(Record(request=request, candidates=views, at=at, drawn=member.view))
         self.tally.picked += 1
         return Decision(members=(member,)), Reservation(member)
 
@@ -235,4 +274,5 @@ class Director:
 
 def either(headers: Mapping[str, str], names: tuple[str, str]) -> str:
     """Return a header by its name, else by its deprecated one."""
-    return readable(headers.get(names[0]) or headers.get(names[1]) or "")
+    found = headers.get(names[0]) or headers.get(names[1])
+    return readable(found) if found else ""

@@ -8,7 +8,7 @@ size, so a recording that someone forgot cannot fill a disk. Writing is synchron
 import contextlib
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from pointsman.core.logs import get_logger
 from pointsman.epp.plugins.api import Picked
 from pointsman.epp.pool.view import EndpointView
 from pointsman.epp.request.request import Prompt, Request, readable
+from pointsman.epp.schedule.decision import Outcome
 from pointsman.epp.schedule.records import Record
-from pointsman.epp.schedule.scheduler import Outcome
 
 log = get_logger(__name__)
 
@@ -82,14 +82,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         return Outcome(request=request, results=results, primary=self.primary)
 
 
-def to_line(record: Record, *, at: float) -> Line:
+def to_line(record: Record) -> Line:
     """Return a record as it is written."""
     request = record.request
     results: Mapping[str, Picked | None] = record.outcome.results if record.outcome is not None else {}
     return Line(
         version=VERSION,
         id=readable(request.id),
-        at=at,
+        at=record.at,
         headers={
             readable(name): _HIDDEN if _SECRET.search(name) else readable(value)
             for name, value in request.headers.items()
@@ -122,9 +122,8 @@ def _plain(value: Any) -> Any:
 class DecisionRecorder:
     """Appends decisions to a file, and begins another when it has grown too large."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], float], max_bytes: int = 256 << 20, keep: int = 4) -> None:
+    def __init__(self, path: Path, *, max_bytes: int = 256 << 20, keep: int = 4) -> None:
         self._path = path
-        self._clock = clock
         self._max_bytes = max_bytes
         self._keep = keep
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
@@ -143,7 +142,7 @@ class DecisionRecorder:
         if record.outcome is None or self._file is None:
             return
         try:
-            self._file.write(self._encode(to_line(record, at=self._clock())) + b"\n")
+            self._file.write(self._encode(to_line(record)) + b"\n")
             self.lines += 1
             if self._file.tell() >= self._max_bytes:
                 self._rotate()

@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 from pointsman.epp.plugins import api
 from pointsman.epp.plugins.api import Conclusion, Endpoints, HeaderChanges, Results
 from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.predictions import PredictionQuestion
+from pointsman.epp.request.refusals import Answer as AnswerOfOurs
 from pointsman.epp.request.refusals import Refusal
 from pointsman.epp.request.request import Needs, Request
 from pointsman.epp.schedule.explain import DecisionStep, Meter
@@ -133,6 +135,10 @@ def _needs(plugin: api.BodyReader, endpoints: Endpoints) -> Needs | None:
     return _maybe(Needs, plugin.needs(endpoints))
 
 
+def _question(plugin: api.Asks, request: Request, endpoints: Endpoints) -> PredictionQuestion | None:
+    return _maybe(PredictionQuestion, plugin.question(request, endpoints))
+
+
 def _produce(plugin: api.Producer, request: Request, endpoints: Endpoints) -> Mapping[str, object]:
     return dict(plugin.produce(request, endpoints))
 
@@ -163,6 +169,23 @@ def _before_send(plugin: api.BeforeSend, request: Request, results: Results, pri
 
 def _on_response(plugin: api.OnResponse, request: Request, endpoint: EndpointView) -> list[tuple[str, str]]:
     return _headers(plugin.on_response(request, endpoint))
+
+
+def _answer(plugin: api.Answers, request: Request, endpoints: Endpoints) -> AnswerOfOurs | None:
+    return _maybe(AnswerOfOurs, plugin.answer(request, endpoints))
+
+
+def _identify(plugin: api.Identifies, request: Request) -> str:
+    return str(plugin.identify(request) or "")
+
+
+def _report(plugin: api.Reports, request: Request, usage: Mapping[str, Any]) -> Mapping[str, dict[str, float]]:
+    found = plugin.report(request, usage)
+    return {str(space): {str(name): float(value) for name, value in said.items()} for space, said in found.items()}
+
+
+def _learn(plugin: api.Learns, request: Request, endpoint: EndpointView, ttft_ms: float, tpot_ms: float | None) -> None:
+    plugin.learn(request, endpoint, ttft_ms, tpot_ms)
 
 
 def _on_endpoints(plugin: api.OnEndpoints, targets: frozenset[str]) -> None:
@@ -220,7 +243,7 @@ NEXT_PROFILES = GuardedPoint(
     name="profile handler",
     protocol=api.ProfileHandler,
     method="next_profiles",
-    label="ProfileHandler",
+    label="ProfilePicker",
     ask=_next_profiles,
     instead=lambda *_: (),
 )
@@ -228,7 +251,7 @@ CONCLUDE = GuardedPoint(
     name="profile handler",
     protocol=api.ProfileHandler,
     method="conclude",
-    label="ProfileHandler",
+    label="ProcessProfilesResults",
     accompanies="next_profiles",
     ask=_conclude,
     instead=lambda *_: None,  # the first profile concludes
@@ -249,6 +272,15 @@ NEEDS = GuardedPoint(
     accompanies="produce",
     ask=_needs,
     instead=lambda _endpoints: None,
+)
+QUESTION = GuardedPoint(
+    name="producer",
+    protocol=api.Asks,
+    method="question",
+    label="DataProducer",
+    accompanies="produce",
+    ask=_question,
+    instead=lambda *_: None,  # nobody is asked
 )
 ADMIT = GuardedPoint(
     name="admitter",
@@ -280,9 +312,41 @@ ON_RESPONSE = GuardedPoint(
     name="response hook",
     protocol=api.OnResponse,
     method="on_response",
-    label="ResponseHeader",
+    label="ResponseReceived",
     ask=_on_response,
     instead=lambda *_: [],
+)
+ANSWER = GuardedPoint(
+    name="responder",
+    protocol=api.Answers,
+    method="answer",
+    label="RequestHeader",
+    ask=_answer,
+    instead=lambda *_: None,  # the request goes on
+)
+IDENTIFY = GuardedPoint(
+    name="identity",
+    protocol=api.Identifies,
+    method="identify",
+    label="RequestHeader",
+    ask=_identify,
+    instead=lambda _request: "",
+)
+REPORT = GuardedPoint(
+    name="reporter",
+    protocol=api.Reports,
+    method="report",
+    label="ResponseComplete",
+    ask=_report,
+    instead=lambda *_: {},
+)
+LEARN = GuardedPoint(
+    name="learner",
+    protocol=api.Learns,
+    method="learn",
+    label="ResponseComplete",
+    ask=_learn,
+    instead=lambda *_: None,
 )
 ON_ENDPOINTS = GuardedPoint(
     name="endpoint hook",
@@ -294,8 +358,8 @@ ON_ENDPOINTS = GuardedPoint(
 )
 
 POINTS: tuple[Point, ...] = (
-    FILTER, SCORE, PICK, NEXT_PROFILES, CONCLUDE, PRODUCE, NEEDS, ADMIT, SATURATION, WANTS, BEFORE_SEND, ON_RESPONSE,
-    ON_ENDPOINTS,
+    FILTER, SCORE, PICK, NEXT_PROFILES, CONCLUDE, PRODUCE, NEEDS, QUESTION, ADMIT, SATURATION, WANTS, BEFORE_SEND,
+    ON_RESPONSE, ANSWER, IDENTIFY, REPORT, LEARN, ON_ENDPOINTS,
 )  # fmt: skip
 IN_PROFILES: tuple[Point, ...] = (FILTER, SCORE, PICK)
 MAKES_A_PLUGIN: tuple[Point, ...] = tuple(point for point in POINTS if not point.accompanies)

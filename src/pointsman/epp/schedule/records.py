@@ -14,8 +14,8 @@ import msgspec
 
 from pointsman.epp.pool.view import EndpointView
 from pointsman.epp.request.request import Request
+from pointsman.epp.schedule.decision import Outcome
 from pointsman.epp.schedule.explain import Trace
-from pointsman.epp.schedule.scheduler import Outcome
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +23,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     request: Request
     candidates: Sequence[EndpointView]
+    at: float = 0.0  # on the picker's monotonic clock, as `updated_at` of the candidates
     outcome: Outcome | None = None
     drawn: EndpointView | None = None  # when nothing was decided by
     trace: Trace | None = None
@@ -41,7 +42,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             return f"a request without a body: drawn from {len(self.candidates)} endpoints"
         picked = self.outcome.picked
         scores = sorted(picked.scores, reverse=True)
-        best = dict(zip([each.target for each in picked.candidates], picked.scores, strict=True))[picked.first.target]
+        best = dict(zip([each.target for each in picked.candidates], picked.scores, strict=True)).get(
+            picked.first.target
+        )
+        if best is None:  # a picker of somebody's may choose whom it likes
+            return f"profile {self.outcome.primary}: chosen outside of the {len(scores)} endpoints that were scored"
         ties = scores.count(best)
         text = f"profile {self.outcome.primary}: score {best:.4g} of {len(scores)} endpoints' {_span(scores)}"
         return text if ties == 1 else f"{text}, drawn from {ties} that tie"
@@ -93,6 +98,10 @@ class Records:
     def listen(self, listener: Callable[[Record], None]) -> None:
         """Hand every record to a listener as well."""
         self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[Record], None]) -> None:
+        """Hand a listener no more of them."""
+        self._listeners.remove(listener)
 
     def add(self, record: Record) -> None:
         """Keep a record."""

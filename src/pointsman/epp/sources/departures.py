@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from pointsman.core.kinds import Kind, Object
 from pointsman.core.logs import get_logger
 from pointsman.kube.client import Client
 from pointsman.kube.errors import ApiError, NotFound, Unreachable
-from pointsman.kube.kinds import Kind, Object
 
 log = get_logger(__name__)
 

@@ -134,6 +134,8 @@ class Reader:
             lora=lora,
             cache=cache,
             updated_at=now if notes.found else last.updated_at,
+            models=last.models,
+            adapters=last.adapters,
         )
         return PageReading(metrics, attributes, notes.missed)
 

@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
+from pointsman.core.kinds import Key, Kind, Object, Source
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.departures import Departures
 from pointsman.epp.sources.pool import OLD_GROUP, OUR_GROUP, POOL_GROUP, Cluster, PoolSpec
 from pointsman.epp.sources.pool import Kind as Name
 from pointsman.epp.sources.selector import parse_selector
 from pointsman.kube.client import Client
-from pointsman.kube.kinds import Key, Kind, Object, Source
 from pointsman.kube.lease import Election
 from pointsman.kube.reflector import Reflector
 from pointsman.kube.store import Change, Store

@@ -1,5 +1,7 @@
 """The question `/v1/models`: which models and adapters an endpoint serves. Asked only where someone wants it."""
 
+from typing import ClassVar
+
 import msgspec
 
 from pointsman.epp.pool.polls import Polls
@@ -9,6 +11,7 @@ from pointsman.epp.sources.scrape import Take
 
 class _Model(msgspec.Struct):
     id: str
+    parent: str | None = None  # of an adapter
 
 
 class _Answer(msgspec.Struct):
@@ -18,10 +21,10 @@ class _Answer(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Answer)
 
 
-def parse_models(body: bytes) -> frozenset[str] | None:
-    """Return the names in an answer, None when it is not one."""
+def parse_models(body: bytes) -> dict[str, str] | None:
+    """Return the names in an answer, each with its base where it is an adapter; None when it is not one."""
     try:
-        return frozenset(model.id for model in _DECODER.decode(body).data)
+        return {model.id: model.parent or "" for model in _DECODER.decode(body).data}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -29,8 +32,9 @@ def parse_models(body: bytes) -> frozenset[str] | None:
 class ModelsQuestion:
     """Keeps each member's models."""
 
-    source = "models-data-source"
-    extractor = "models-data-extractor"
+    source: ClassVar[str] = "models-data-source"
+    shows_life: ClassVar[bool] = True
+    extractor: ClassVar[str] = "models-data-extractor"
 
     def __init__(self, *, tally: Polls) -> None:
         self._tally = tally
@@ -43,7 +47,7 @@ class ModelsQuestion:
             if models is None:
                 self._tally.extract_errors[self.source, self.extractor] += 1
                 return False
-            member.models = models
+            member.served(models)
             return True
 
         return take

@@ -1,18 +1,23 @@
 """The data sources that a configuration asks for, running; exchanged when a new configuration asks for others.
 
-Turns the parameters of `metrics-data-source`, `core-metrics-extractor` and `models-data-source` into scrapers. Scrapers
-that a reload does not touch are not restarted, so their connections and what they know stay.
+Turns the parameters of `metrics-data-source`, `core-metrics-extractor`, `models-data-source` and `dcgm-data-source`
+into scrapers. Those that a reload does not touch are not restarted, so their connections and what they know stay.
 """
 
 import asyncio
 import math
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from pointsman.core.errors import UserError
+from pointsman.core.values import Problem
 from pointsman.epp.config.defaults import ConfigPlan
 from pointsman.epp.plugins.declared import (
     CoreMetricsParameters,
+    DcgmSourceParameters,
     EngineMetricNames,
     HttpSourceParameters,
     MetricsSourceParameters,
@@ -21,17 +26,22 @@ from pointsman.epp.plugins.declared import (
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Pool
 from pointsman.epp.sources.dialects import DIALECTS, Dialect
+from pointsman.epp.sources.gpus import GpusQuestion
 from pointsman.epp.sources.models import ModelsQuestion
 from pointsman.epp.sources.scan import parse_spec
 from pointsman.epp.sources.scrape import MetricsQuestion, Question, Scraper, ScrapeTerms
 
 _MODELS_SECONDS = 1.0  # models come and go with people, not with requests
+_GPU_SECONDS = 1.0  # the exporter itself looks once in a while only
 
 Wanted = Mapping[tuple[object, ...], tuple[Question, ScrapeTerms]]
 """What to ask, keyed by everything in the configuration that it depends on."""
+Unsaid = Mapping[str, Any]
+"""Parameters of a source that asks model servers, where the configuration does not say them."""
+_NOTHING: Unsaid = MappingProxyType({})
 
 
-def wanted(plan: ConfigPlan, *, tally: Polls, tick: float) -> Wanted:
+def wanted(plan: ConfigPlan, *, tally: Polls, tick: float, unsaid: Unsaid = _NOTHING) -> Wanted:
     """Return what a plan wants to know of endpoints.
 
     Raises UserError when a parameter cannot be used.
@@ -46,11 +56,27 @@ def wanted(plan: ConfigPlan, *, tally: Polls, tick: float) -> Wanted:
         if isinstance(declared.parameters, MetricsSourceParameters):
             core = [part.parameters for part in parts if isinstance(part.parameters, CoreMetricsParameters)]
             question: Question = _metrics(core[0] if core else CoreMetricsParameters(), tally=tally)
-            found[key] = question, _terms(declared.parameters, interval=tick, tick=tick, where=source)
+            found[key] = question, _terms(_told(declared.parameters, unsaid), interval=tick, tick=tick, where=source)
         elif isinstance(declared.parameters, ModelsSourceParameters):
-            terms = _terms(declared.parameters, interval=_MODELS_SECONDS, tick=tick, where=source)
+            told = _told(declared.parameters, unsaid)
+            terms = _terms(told, interval=_MODELS_SECONDS, tick=tick, where=source)
             found[key] = ModelsQuestion(tally=tally), terms
+        elif isinstance(declared.parameters, DcgmSourceParameters):
+            terms = _terms(declared.parameters, interval=_GPU_SECONDS, tick=tick, where=source)
+            found[key] = GpusQuestion(tally=tally), replace(terms, at_node=declared.parameters.use_node_address)
     return found
+
+
+def source_problems(plan: ConfigPlan) -> list[Problem]:
+    """Return what is wrong with the names of metrics in a plan, before anybody is asked for them."""
+    problems = []
+    for declared in plan.plugins:
+        if isinstance(declared.parameters, CoreMetricsParameters):
+            try:
+                _metrics(declared.parameters, tally=Polls())
+            except UserError as error:
+                problems.append(Problem(f"{declared.path}.parameters" if declared.path else declared.name, str(error)))
+    return problems
 
 
 def _metrics(parameters: CoreMetricsParameters, *, tally: Polls) -> MetricsQuestion:
@@ -85,6 +111,12 @@ def read_dialect(config: EngineMetricNames) -> Dialect:
     )
 
 
+def _told(parameters: HttpSourceParameters, unsaid: Unsaid) -> HttpSourceParameters:
+    """Return the parameters with those filled in that the configuration leaves to the command line."""
+    missing = {name: value for name, value in unsaid.items() if name not in parameters.model_fields_set}
+    return parameters.model_copy(update=missing)
+
+
 def _terms(parameters: HttpSourceParameters, *, interval: float, tick: float, where: str) -> ScrapeTerms:
     if parameters.interval:
         interval = math.ceil(parameters.interval / tick - 1e-9) * tick
@@ -116,11 +148,14 @@ def _tls(parameters: HttpSourceParameters, *, where: str) -> ssl.SSLContext:
 class Sources:
     """The scrapers that are running."""
 
-    def __init__(self, *, pool: Pool, tally: Polls, clock: Callable[[], float], tick: float) -> None:
+    def __init__(
+        self, *, pool: Pool, tally: Polls, clock: Callable[[], float], tick: float, unsaid: Unsaid = _NOTHING
+    ) -> None:
         self._pool = pool
         self._tally = tally
         self._clock = clock
         self._tick = tick
+        self._unsaid = unsaid
         self._wanted: Wanted = {}
         self._running: dict[tuple[object, ...], asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -130,7 +165,7 @@ class Sources:
 
         Raises UserError, and goes on as before, when a parameter cannot be used.
         """
-        self._wanted = wanted(plan, tally=self._tally, tick=self._tick)
+        self._wanted = wanted(plan, tally=self._tally, tick=self._tick, unsaid=self._unsaid)
         if self._tasks is not None:
             self._start(self._tasks)
 

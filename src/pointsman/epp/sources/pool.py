@@ -72,10 +72,12 @@ def read_pod(pod: Object, spec: PoolSpec) -> tuple[Endpoint, ...]:
     return tuple(
         Endpoint(
             name=f"{metadata.get('name', '')}-rank-{rank}",
+            pod=str(metadata.get("name", "")),
             namespace=str(metadata.get("namespace") or "default"),
             address=str(address),
             port=port,
             labels=labels,
+            node=str(status.get("hostIP") or ""),
         )
         for rank, port in enumerate(spec.ports)
         if active is None or port in active
@@ -230,7 +232,8 @@ def _is_ready(status: Object) -> bool:
 
 
 def _active_ports(annotations: Object) -> frozenset[int] | None:
-    text = next((annotations[key] for key in ACTIVE_PORTS if annotations.get(key)), None)
+    """Return the ports that a pod says are in use, none when it says there are none; None when it says nothing."""
+    text = next((annotations[key] for key in ACTIVE_PORTS if annotations.get(key) is not None), None)
     if text is None:
         return None
     ports = (whole(port, most=65_535) for port in map(str.strip, str(text).split(",")))

@@ -6,6 +6,10 @@ makes this sound: the lines of one family stand together, each begins at the sta
 label value is escaped. What is not a proper line of the family (a value that is no number, half a label set) is as if
 it were not there: a page can lie, it cannot raise.
 
+From page to page little changes but values, and not all of those. So the text of a family is remembered, from the line
+before it to the first bytes behind it: where it stands again, to the byte, it says what it said; where the text around
+the values stands again, only these are read; anything else is read anew.
+
 Which series counts when there are several is llm-d's rule: the one with the latest timestamp, the first of equals. For
 LoRA info the gauge's value is the time, so there the largest value wins.
 """
@@ -14,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final
 
 from pointsman.core.errors import UserError
 
@@ -31,6 +35,8 @@ _REST = (
 _MOST_LABELS = 16_384  # bytes in one line's braces; what they mean is remembered, so a liar must not choose how much
 _MOST_DIGITS = 20  # of a time in milliseconds
 _BEFORE, _BEYOND = 256, 1024  # how far a family may have moved since the last page and still be found at once
+_VALUE: Final = re.compile(rb"[0-9][0-9.e+-]*+(?=\n)").match  # as values nearly always are: no sign, no time, no blanks
+_MOST_TEXT = 4096  # bytes of a family that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +47,15 @@ class Spec:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Series(NamedTuple):
+class Series:
     """One line of a family."""
 
-    labels: bytes  # between the braces, as written
-    value: float
-    timestamp: int
+    __slots__ = ("labels", "timestamp", "value")
+
+    def __init__(self, labels: bytes, value: float, timestamp: int) -> None:
+        self.labels = labels  # between the braces, as written
+        self.value = value
+        self.timestamp = timestamp
 
 
 def parse_spec(text: str, *, where: str) -> Spec | None:
@@ -70,21 +79,25 @@ def parse_spec(text: str, *, where: str) -> Spec | None:
 
 
 class Finder:
-    """Finds one family in the pages of one endpoint; remembers where it stood."""
+    """Finds one family in the pages of one endpoint; remembers where it stood, and its text."""
 
-    __slots__ = ("_at", "_labels", "_line", "_name", "_needle")
+    __slots__ = ("_at", "_found", "_from", "_labels", "_leads", "_line", "_name", "_needle", "_whole")
 
     def __init__(self, spec: Spec) -> None:
         self._name = spec.name.encode()
         self._needle = b"\n" + self._name
         self._labels = spec.labels
         self._line = re.compile(re.escape(self._name) + _REST)
-        self._at = 0
+        self._at = 0  # where its first line begins
+        self._from = 0  # where the text begins that is remembered: with the line before
+        self._whole = b""
+        self._leads: list[bytes] = []  # the parts of that text before each value; none where values are not plain
+        self._found: list[Series] = []
 
     def latest(self, page: bytes) -> Series | None:
         """Return the series with the latest timestamp among those that have the spec's labels."""
         best: Series | None = None
-        for series in self._matching(page):
+        for series in self.all(page):
             if best is None or series.timestamp > best.timestamp:
                 best = series
         return best
@@ -92,19 +105,63 @@ class Finder:
     def largest(self, page: bytes) -> Series | None:
         """Return the series with the largest value among those that have the spec's labels."""
         best: Series | None = None
-        for series in self._matching(page):
+        for series in self.all(page):
             if best is None or series.value > best.value:
                 best = series
         return best
 
-    def _matching(self, page: bytes) -> Iterable[Series]:
-        found = self._family(page)
-        if not self._labels or not found:
-            return found
-        return [one for one in found if _has(read_labels(one.labels), self._labels)]
+    def all(self, page: bytes) -> list[Series]:
+        """Return the series that have the spec's labels; what is returned must not be changed."""
+        if not self._whole or not self._stands(page):
+            self._whole = b""
+            self._found = self._family(page)
+        if not self._labels:
+            return self._found
+        return [one for one in self._found if _has(read_labels(one.labels), self._labels)]
+
+    def _stands(self, page: bytes) -> bool:
+        """Return whether the text stands in the page again, but for values at most; take these."""
+        at = self._from
+        if page.startswith(self._whole, at):
+            return True
+        if not self._leads:
+            return False
+        lead = self._leads[0]
+        if not page.startswith(lead, at):
+            at = page.find(lead, max(0, at - _BEFORE), at + _BEYOND + len(lead))
+            if at < 0:
+                return False
+            self._at += at - self._from
+            self._from = at
+            if page.startswith(self._whole, at):
+                return True
+        return self._take_values(page)
+
+    def _take_values(self, page: bytes) -> bool:
+        """Read the values between the texts; return whether there is nothing else."""
+        at, found = self._from, []
+        for number, lead in enumerate(self._leads):
+            value = _VALUE(page, at + len(lead)) if page.startswith(lead, at) else None
+            if value is None:
+                return False
+            at = value.end()
+            try:
+                found.append(Series(self._found[number].labels, float(value[0]), 0))
+            except ValueError:
+                return False
+        self._found = found
+        self._whole = self._text(page, at + 1)
+        return bool(self._whole)
+
+    def _text(self, page: bytes, end: int) -> bytes:
+        """Return what is to be remembered of a family that ends here: if it is there, with what shows that it ends."""
+        beyond = end + len(self._name) + 1
+        if beyond > len(page) or beyond - self._from > _MOST_TEXT or self._begins(page, end):
+            return b""
+        return page[self._from : beyond]
 
     def _family(self, page: bytes) -> list[Series]:
-        """Return all series of the family, and note where it begins."""
+        """Return all series of the family, and note where it begins and what its lines look like."""
         at = self._locate(page)
         if at < 0:
             return []
@@ -113,6 +170,7 @@ class Finder:
         if _is_distribution(page, at):
             return found
         match, name, end = self._line.match, self._name, len(page)
+        values: list[int] = []
         while True:
             line = match(page, at)
             if line is None:
@@ -122,8 +180,26 @@ class Finder:
                 series = _series(*line.groups(b""))
                 if series is not None:
                     found.append(series)
+                    values.append(line.start(2))
             if not page.startswith(name, at) or not self._begins(page, at):
+                self._remember(page, values, at)
                 return found
+
+    def _remember(self, page: bytes, values: list[int], end: int) -> None:
+        """Keep the text of the family that was just read, and the parts of it before each value."""
+        self._from = page.rfind(b"\n", 0, max(0, self._at - 1))
+        self._whole = self._text(page, end) if self._from >= 0 else b""
+        self._leads = []
+        if not self._whole:
+            return
+        at, leads = self._from, []
+        for begins in values:
+            value = _VALUE(page, begins)
+            if value is None:
+                return
+            leads.append(page[at:begins])
+            at = value.end()
+        self._leads = leads
 
     def _locate(self, page: bytes) -> int:
         """Return where the family's first line begins, or -1."""

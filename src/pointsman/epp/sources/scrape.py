@@ -1,31 +1,33 @@
 """Ask every endpoint the same question many times a second, and let none of them cost the others anything.
 
-One keep-alive connection per endpoint, one question outstanding on it. Endpoints are spread evenly over the interval,
-in a few slices, so that answers come in a steady trickle and one wake-up serves several. An endpoint that does not
-answer in time is cut off; one that fails is left alone for a growing time, up to a second. Nobody is waited for: a tick
-that finds a question still open goes on to the next endpoint.
+One keep-alive connection per endpoint, one question outstanding on it. Endpoints are spread over the interval in a few
+slices: small enough that requests do not wait for a heap of answers, and large enough that one wake-up serves several,
+since waking up costs as much as reading an answer. An endpoint that does not answer in time is cut off; one that fails
+is left alone for a growing time, up to a second. Nobody is waited for: a tick that finds a question still open goes on
+to the next endpoint.
 
-What the answers mean is the `Question`'s business: metrics here, models in `models`. A failure is counted and logged
-once when it begins and once when it ends.
+What the answers mean is the `Question`'s business: metrics here, models in `models`, GPUs in `gpus`. A failure is
+counted and logged once when it begins and once when it ends.
 """
 
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pointsman.core.http.client import Poll
 from pointsman.core.http.limits import AnswerLimits
 from pointsman.core.http.messages import request
 from pointsman.core.logs import get_logger
+from pointsman.epp.pool.endpoint import with_port
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Mark, Member
 from pointsman.epp.sources.dialects import DEFAULT_ENGINE, DIALECTS, ENGINE_LABEL, Dialect, Reader, engine_of
 
 log = get_logger(__name__)
 
-_SLICES = 10  # per interval
+_SLICE, _MOST_SLICES = 20, 10  # endpoints that are asked together, and how often per interval that may be
 _MOST_BACKOFF = 1.0
 
 
@@ -35,6 +37,7 @@ class ScrapeTerms:
 
     path: str = "/metrics"
     port: int | None = None  # None: the endpoint's own
+    at_node: bool = False  # ask the endpoint's node instead, where that is known
     tls: ssl.SSLContext | None = None
     interval: float = 0.05
     answer_seconds: float = 1.0
@@ -52,8 +55,10 @@ class Take(Protocol):
 class Question(Protocol):
     """What is asked, and what to do with the answers."""
 
-    source: str
+    source: ClassVar[str]
     """The source's type, for metrics and logs."""
+    shows_life: ClassVar[bool]
+    """Whether who answers is the model server itself, so that no answer means that it is not there."""
 
     def takes(self, member: Member) -> Take:
         """Return what takes the answers of one endpoint."""
@@ -62,8 +67,9 @@ class Question(Protocol):
 class MetricsQuestion:
     """The question `/metrics`: load, cache and adapters of an engine."""
 
-    source = "metrics-data-source"
-    extractor = "core-metrics-extractor"
+    source: ClassVar[str] = "metrics-data-source"
+    shows_life: ClassVar[bool] = True
+    extractor: ClassVar[str] = "core-metrics-extractor"
 
     def __init__(
         self,
@@ -101,7 +107,8 @@ class Poller:
 
     __slots__ = (
         "_asked_at", "_clock", "_closed", "_connect", "_connecting", "_connection", "_failures", "_mark",
-        "_outstanding", "_question", "_request", "_retry_at", "_take", "_tally", "_terms", "labels", "member",
+        "_outstanding", "_request", "_retry_at", "_shows_life", "_source", "_take", "_tally", "_terms", "labels",
+        "member",
     )  # fmt: skip
 
     def __init__(
@@ -116,15 +123,15 @@ class Poller:
     ) -> None:
         self.member = member
         self.labels = member.endpoint.labels
-        self._question = question
+        self._source = question.source
+        self._shows_life = question.shows_life
         self._terms = terms
         self._tally = tally
         self._clock = clock
         self._connect = connect
         self._take = question.takes(member)
-        host = member.endpoint.target.rpartition(":")[0]
         accept = {"accept": "text/plain, */*"}
-        self._request = request("GET", terms.path, host=f"{host}:{self.port}", headers=accept)
+        self._request = request("GET", terms.path, host=with_port(self.address, self.port), headers=accept)
         self._connection: Poll | None = None
         self._connecting = False
         self._outstanding = False
@@ -133,6 +140,12 @@ class Poller:
         self._mark: Mark = (0, 0)
         self._failures = 0
         self._retry_at = 0.0
+
+    @property
+    def address(self) -> str:
+        """The address that is asked."""
+        endpoint = self.member.endpoint
+        return (endpoint.node if self._terms.at_node else "") or endpoint.address
 
     @property
     def port(self) -> int:
@@ -175,14 +188,15 @@ class Poller:
         self._connecting = False
         if self._closed:
             return
-        failures, source = self.member.scrape_failures, self._question.source
-        failures[source] = failures.get(source, 0) + 1
+        if self._shows_life:
+            failures = self.member.scrape_failures
+            failures[self._source] = failures.get(self._source, 0) + 1
         self._back_off(reason)
 
     def close(self) -> None:
         """The endpoint is gone, or is asked no more."""
         self._closed = True
-        self.member.scrape_failures.pop(self._question.source, None)
+        self.member.scrape_failures.pop(self._source, None)
         self._drop()
 
     def _ask(self, now: float) -> None:
@@ -197,13 +211,14 @@ class Poller:
         if status >= 500:
             self.failed(f"it answered {status}")
             return
-        self.member.scrape_failures[self._question.source] = 0  # whatever it says, it is there
+        if self._shows_life:
+            self.member.scrape_failures[self._source] = 0  # whatever it says, it is there
         if status != 200:
             self._back_off(f"it answered {status}")
         elif not self._take(body, asked_at=self._asked_at, mark=self._mark):
             self._back_off("its answer has nothing that we look for")
         else:
-            self._tally.polls[self._question.source] += 1
+            self._tally.polls[self._source] += 1
             if self._failures:
                 self._failures = 0
                 log.info("scrape: endpoint answers again", endpoint=self.member.endpoint.target)
@@ -217,12 +232,12 @@ class Poller:
 
     def _back_off(self, reason: str) -> None:
         self._failures += 1
-        self._tally.poll_errors[self._question.source] += 1
+        self._tally.poll_errors[self._source] += 1
         wait = self._terms.interval * 2.0 ** min(self._failures, 10)
         self._retry_at = self._clock() + min(_MOST_BACKOFF, wait)
         if self._failures == 1:
-            source, target = self._question.source, self.member.endpoint.target
-            log.info("scrape: endpoint gives no data", source=source, endpoint=target, reason=reason)
+            target = self.member.endpoint.target
+            log.info("scrape: endpoint gives no data", source=self._source, endpoint=target, reason=reason)
 
     def _drop(self) -> None:
         self._outstanding = False
@@ -254,7 +269,7 @@ class Scraper:
             self._pollers[member] = poller or self._poller(member)
         for gone in before.values():
             gone.close()
-        slices = max(1, min(_SLICES, len(members)))
+        slices = max(1, min(_MOST_SLICES, len(members) // _SLICE))
         pollers = list(self._pollers.values())
         self._slices = [pollers[at::slices] for at in range(slices)]
 
@@ -296,11 +311,11 @@ class Scraper:
 
     async def _connect(self, poller: Poller) -> None:
         loop, terms, endpoint = asyncio.get_running_loop(), self._terms, poller.member.endpoint
-        name = endpoint.address if terms.tls is not None else None
+        name = poller.address if terms.tls is not None else None
         try:
             async with asyncio.timeout(terms.connect_seconds):
                 _, connection = await loop.create_connection(
-                    poller.connection, endpoint.address, poller.port, ssl=terms.tls, server_hostname=name
+                    poller.connection, poller.address, poller.port, ssl=terms.tls, server_hostname=name
                 )
         except TimeoutError:
             poller.failed(f"no connection within {terms.connect_seconds:g} s")

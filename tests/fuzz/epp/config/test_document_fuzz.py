@@ -53,7 +53,7 @@ documents = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(documents)
 def test_fuzz_documents(document: dict[str, Any]) -> None:
     builder = Builder(clock=lambda: 0.0, rng=random.Random(7))
@@ -67,7 +67,7 @@ def test_fuzz_documents(document: dict[str, Any]) -> None:
     assert again.to_yaml() == built.to_yaml(), "the effective configuration means the same"
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.text() | st.binary(), st.booleans())
 def test_fuzz_texts(text: str | bytes, head: bool) -> None:
     start = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n" if head else ""

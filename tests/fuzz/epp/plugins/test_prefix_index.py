@@ -77,7 +77,7 @@ paths = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 steps = st.tuples(st.sampled_from("abc"), paths, st.sampled_from(("add", "add", "add", "add", "forget")))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(steps, max_size=60), st.integers(1, 20))
 def test_fuzz_it_is_what_the_model_is(history: list[tuple[str, list[int], str]], capacity: int) -> None:
     index, model = PrefixIndex(), Model()

@@ -59,7 +59,7 @@ def same(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(pages(), min_size=2, max_size=3), st.sampled_from(NAMES))
 def test_fuzz_the_latest_series_is_what_a_full_parser_finds(seen: list[str], name: str) -> None:
     finder = Finder(Spec(name))
@@ -76,7 +76,43 @@ def test_fuzz_the_latest_series_is_what_a_full_parser_finds(seen: list[str], nam
         assert dict(read_labels(found.labels)) == expected.labels
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@st.composite
+def moments(draw: st.DrawFn) -> list[str]:
+    """Return pages of one server: the same families and labels, other values, and now and then a line less."""
+    header = st.sampled_from(("", "# TYPE {} gauge\n", "# TYPE {} gauge\n", "# TYPE {} summary\n", "# HELP {} m 1\n"))
+    shape = draw(
+        st.lists(st.tuples(st.sampled_from(NAMES), st.lists(labels, max_size=3)), unique_by=lambda one: one[0])
+    )
+    start = st.sampled_from(("# top\n", "# top\n", "# filler\n" * 3, "# filler\n" * 200, ""))
+    plain = st.one_of(st.integers(0, 10**6).map(str), st.floats(0, 10, width=16).map(repr))
+    found = []
+    for _ in range(4):
+        page = draw(start)
+        for name, all_labels in shape:
+            kept = all_labels[: draw(st.sampled_from((3, 3, 3, 1, 0)))]
+            page += draw(header).format(name) if draw(st.integers(0, 3)) == 0 else f"# TYPE {name} gauge\n"
+            for each in kept:
+                inside = ",".join(f'{key}="{escaped(value)}"' for key, value in each.items())
+                number = (
+                    draw(plain) if draw(st.integers(0, 3)) else draw(numbers) + draw(st.sampled_from(("", " 7", " ")))
+                )
+                page += f"{name}{{{inside}}} {number}\n"
+        found.append(page)
+    return found
+
+
+@settings(max_examples=EXAMPLES)
+@given(moments(), st.sampled_from(NAMES))
+def test_fuzz_what_is_remembered_of_a_page_changes_nothing(seen: list[str], name: str) -> None:
+    finder = Finder(Spec(name))
+    for page in seen:
+        afresh, found = Finder(Spec(name)).all(page.encode()), finder.all(page.encode())
+        assert [repr((one.labels, one.value, one.timestamp)) for one in found] == [
+            repr((one.labels, one.value, one.timestamp)) for one in afresh
+        ]
+
+
+@settings(max_examples=EXAMPLES)
 @given(pages(), st.sampled_from(NAMES), labels)
 def test_fuzz_labels_of_a_spec_choose_among_series(page: str, name: str, wanted: dict[str, str]) -> None:
     samples = [one for one in oracle(page, name) if wanted.items() <= one.labels.items()]
@@ -86,7 +122,7 @@ def test_fuzz_labels_of_a_spec_choose_among_series(page: str, name: str, wanted:
         assert same(found.value, max(samples, key=stamp_of).value)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(st.binary(max_size=200), max_size=3), st.sampled_from(NAMES), st.binary(max_size=40))
 def test_fuzz_no_page_makes_it_raise(parts: list[bytes], name: str, tail: bytes) -> None:
     finder = Finder(Spec(name, (("a", "b"),)))
@@ -112,6 +148,43 @@ def test_fuzz_no_page_makes_it_raise(parts: list[bytes], name: str, tail: bytes)
 )
 def test_improper_lines_are_not_there(page: bytes) -> None:
     assert Finder(Spec("m")).latest(page) is None
+
+
+TOP = b"# top\n# TYPE m gauge\n"
+BELOW = b"# TYPE n gauge\n"
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        pytest.param(TOP + b'm{a="1"} 5\n' + BELOW, [5], id="the same"),
+        pytest.param(TOP + b'm{a="1"} 6.5e+2\n' + BELOW, [650], id="another value"),
+        pytest.param(b"# more\n" + TOP + b'm{a="1"} 5\n' + BELOW, [5], id="moved"),
+        pytest.param(b"# more\n" + TOP + b'm{a="1"} 61\n' + BELOW, [61], id="moved, another value"),
+        pytest.param(b"# more\n" * 1000 + TOP + b'm{a="1"} 61\n' + BELOW, [61], id="far away"),
+        pytest.param(TOP + b'm{a="1"} 6\nm{a="2"} 7\n' + BELOW, [6, 7], id="one line more"),
+        pytest.param(TOP + b'm{a="0"} 4\nm{a="1"} 5\n' + BELOW, [4, 5], id="one line more before"),
+        pytest.param(TOP + b'm{a="1"} 5\n', [5], id="nothing behind"),
+        pytest.param(TOP + b'm{a="1"} 5', [5], id="no line break"),
+        pytest.param(TOP + b'm{a="1"} 5\nm', [5], id="a line that is cut"),
+        pytest.param(TOP + b'm{a="1"} 5 99\n' + BELOW, [5], id="with a time"),
+        pytest.param(TOP + b'm{a="1"} -5\n' + BELOW, [-5], id="with a sign"),
+        pytest.param(TOP + b'm{a="1"} 5 \r\n' + BELOW, [5], id="blanks"),
+        pytest.param(TOP + b'm{a="1"} 5.5.5\n' + BELOW, [], id="no number"),
+        pytest.param(TOP + b'm{a="1"} 5_5\n' + BELOW, [], id="Python's number"),
+        pytest.param(TOP + b'm{a="1"}\n' + BELOW, [], id="no value"),
+        pytest.param(TOP + b'm{a="2"} 5\n' + BELOW, [5], id="other labels"),
+        pytest.param(TOP.replace(b"gauge", b"summary") + b'm{a="1"} 5\n' + BELOW, [], id="a summary now"),
+        pytest.param(TOP + BELOW, [], id="gone"),
+        pytest.param(b"", [], id="an empty page"),
+    ],
+)
+def test_a_family_that_was_seen_before_is_read_as_if_it_were_new(then: bytes, expected: list[float]) -> None:
+    finder = Finder(Spec("m"))
+    before = finder.latest(TOP + b'm{a="1"} 5\n' + BELOW)
+    assert before is not None and before.value == 5
+    assert [one.value for one in finder.all(then)] == expected
+    assert [one.value for one in Finder(Spec("m")).all(then)] == expected
 
 
 def test_a_help_text_may_say_what_it_likes() -> None:

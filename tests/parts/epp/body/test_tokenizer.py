@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from tests.parts.epp.service import HABITS, Service, serving
 
 from pointsman.epp.body.prompts import token_bytes
 from pointsman.epp.body.rendering import TokenQuestion
@@ -13,48 +14,6 @@ from pointsman.epp.body.tokenizer import Tokenizer
 from pointsman.epp.request.request import Rendered, TokenService
 
 GOOD = b'{"token_ids":[1,2,3]}'
-
-
-class Service:
-    """Answers with a habit."""
-
-    def __init__(self) -> None:
-        self.habit = ""
-        self.connections = 0
-        self.bodies: list[bytes] = []
-        self.heads: list[bytes] = []
-        self.heard = asyncio.Event()  # when a bad one heard something
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-                self.heads.append(head)
-                self.bodies.append(await reader.readexactly(size))
-                if self.habit == "hang up":
-                    self.heard.set()
-                    break
-                await self.answer(writer)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the last one ends the test
-        finally:
-            writer.close()
-
-    async def answer(self, writer: asyncio.StreamWriter) -> None:
-        if self.habit == "hang":
-            await asyncio.Event().wait()
-        if self.habit == "dribble":
-            writer.write(b"HTTP/1.1 200 OK\r\n")
-            await asyncio.Event().wait()
-        status = b"500 Oops" if self.habit == "500" else b"200 OK"
-        body = b"<html>" if self.habit == "nonsense" else GOOD
-        if self.habit == "not HTTP":
-            writer.write(b"220 mail.example ESMTP\r\n")
-        else:
-            writer.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
-        await writer.drain()
 
 
 class Stand:
@@ -75,23 +34,10 @@ class Stand:
 
 @asynccontextmanager
 async def standing() -> AsyncIterator[Stand]:
-    service, tokenizer = Service(), Tokenizer()
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        await service.serve(reader, writer)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    service.port = server.sockets[0].getsockname()[1]
-    async with asyncio.TaskGroup() as group:
+    tokenizer = Tokenizer()
+    async with serving(lambda _question: GOOD) as service, asyncio.TaskGroup() as group:
         tokenizer.begin(group)
         yield Stand(tokenizer, service)
-    for task in tasks:
-        task.cancel()
-    server.close()
 
 
 async def test_one_connection_serves_one_question_after_another() -> None:
@@ -114,21 +60,11 @@ async def test_questions_do_not_wait_for_each_other() -> None:
         assert await asyncio.gather(*hanging) == [None] * 5
 
 
-@pytest.mark.parametrize(
-    ("habit", "result"),
-    [
-        ("hang", "timeout"),
-        ("dribble", "timeout"),
-        ("500", "refused"),
-        ("nonsense", "unreadable"),
-        ("hang up", "unreachable"),
-        ("not HTTP", "unreachable"),
-    ],
-)
+@pytest.mark.parametrize(("habit", "result"), HABITS.items())
 async def test_a_bad_service_costs_the_tokens_only(habit: str, result: str) -> None:
     async with standing() as stand:
         stand.service.habit = habit
-        assert await stand.ask(stand.question(seconds=0.2)) is None
+        assert await stand.ask(stand.question(seconds=0.2 if result == "timeout" else 30.0)) is None
         assert stand.tokenizer.results == {result: 1}
         stand.service.habit = ""
         assert await stand.ask() is not None, "and it may get better"

@@ -67,15 +67,13 @@ def test_the_example_that_predicts_works_as_written(folder: Path) -> None:
 
 
 def test_the_configuration_page_shows_what_loads() -> None:
-    example, tokens, default = blocks("reference/configuration.md", "yaml")
+    example, tokens, sidecars, default = blocks("reference/configuration.md", "yaml")
     assert builder().build(load(example)).plan.warnings == ()
-    assert (
-        builder()
-        .build(load(f"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{tokens}"))
-        .scheduler.needs([])
-        .tokenizer
-        is not None
-    )
+    head = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n"
+    assert builder().build(load(head + tokens)).scheduler.needs([]).tokenizer is not None
+    predictor = builder().build(load(head + sidecars)).scheduler.needs([]).predictor
+    assert predictor is not None
+    assert len(predictor.addresses) == 2
     assert parse_yaml(default, name="page") == parse_yaml(DEFAULT_CONFIG, name="code")
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
-from structlog.testing import capture_logs
+from tests.logs import captured
 
 from pointsman.core.http import Request, Response, Server
 from pointsman.epp.sources.departures import Departures, takes_objects
@@ -121,7 +121,7 @@ async def test_one_that_comes_back_was_never_gone() -> None:
 async def test_thousands_that_go_are_few_questions_and_few_lines() -> None:
     scene = Scene()
     scene.answer = Response(404, b"")
-    with capture_logs() as logs:
+    with captured() as logs:
         async with scene.departures(grace=0.5) as departures:
             for hundred in range(50):
                 for number in range(100):

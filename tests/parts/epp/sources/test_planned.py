@@ -1,17 +1,22 @@
 """From a configuration's data layer to what is really asked."""
 
 import asyncio
+import contextlib
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.waiting import until
 
 from pointsman.core.errors import UserError
+from pointsman.epp.config.build import Builder
 from pointsman.epp.config.defaults import ConfigPlan, load
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Pool
+from pointsman.epp.request.request import Request
 from pointsman.epp.sources.planned import Sources, wanted
 from pointsman.epp.sources.scrape import Question, ScrapeTerms
 
@@ -56,6 +61,15 @@ def test_https_with_and_without_trust() -> None:
     _, careful = only(plan(METRICS, text.format("false"), "{type: core-metrics-extractor, name: e}"))
     assert blind.tls is not None and not blind.tls.check_hostname
     assert careful.tls is not None and careful.tls.check_hostname
+
+
+@pytest.mark.parametrize(("said", "secure"), [("", True), ("scheme: http", False)], ids=["unsaid", "said"])
+def test_the_command_line_says_what_the_configuration_does_not(said: str, secure: bool) -> None:
+    source = f"{{type: metrics-data-source, name: s, parameters: {{{said}}}}}"
+    made = plan(METRICS, source, "{type: core-metrics-extractor, name: e}")
+    unsaid = {"scheme": "https", "insecure_skip_verify": True}
+    ((_, terms),) = wanted(made, tally=Polls(), tick=0.05, unsaid=unsaid).values()
+    assert (terms.tls is not None) == secure
 
 
 def test_certificates_that_are_not_there_are_named() -> None:
@@ -161,3 +175,43 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing() -> None:
         with pytest.raises(UserError):
             sources.use(broken)
         await asked(endpoints, b"/metrics")
+
+
+GPUS = """- {type: dcgm-data-source, name: gpus, parameters: {port: %d, useNodeAddress: true, interval: 10ms}}
+- {type: dcgm-extractor}
+- type: endpoint-attribute-filter
+  parameters: {attribute: GPUUtilization, producer: dcgm-extractor, algorithm: %s}
+dataLayer: {sources: [{pluginRef: gpus, extractors: [{pluginRef: dcgm-extractor}]}]}
+schedulingProfiles: [{name: default, plugins: [{pluginRef: endpoint-attribute-filter}]}]
+"""
+IDLE = "{type: threshold, threshold: {operator: LessThanOrEqual, value: 0.9}}"
+
+
+async def test_the_exporter_of_a_node_is_asked_and_its_figure_decides() -> None:
+    """One exporter for two Pods; that it answers says nothing about a model server that does not."""
+    page = b'DCGM_FI_DEV_GPU_UTIL{pod="busy"} 97\nDCGM_FI_DEV_GPU_UTIL{pod="idle"} 10\n'
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
+        writer.close()
+
+    exporter = await asyncio.start_server(serve, "127.0.0.1", 0)
+    made = load(HEAD + "plugins:\n" + GPUS % (exporter.sockets[0].getsockname()[1], IDLE), allow_experimental=True)
+    pool, tally = Pool(), Polls()
+    pods = [Endpoint(name=name, address="127.9.9.9", port=9, node="127.0.0.1") for name in ("busy", "idle")]
+    pool.replace(pods)
+    sources = Sources(pool=pool, tally=tally, clock=time.monotonic, tick=0.01)
+    sources.use(made)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(sources.run())
+        await until(lambda: all(one.attributes for one in pool.members) and tally.poll_errors["metrics-data-source"])
+        task.cancel()
+    exporter.close()
+    views = [one.view for one in pool.members]
+    built = Builder(clock=time.monotonic, rng=random.Random(1)).build(made)
+    decided = built.scheduler.decide(Request(id="r", headers={}), views)
+    assert decided.picked.first.name == "idle"
+    assert not any(one.answers_scrapes for one in pool.members if one.scrape_failures)
+    assert all("dcgm-data-source" not in one.scrape_failures for one in pool.members)

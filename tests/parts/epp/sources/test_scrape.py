@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.waiting import until
 
-from pointsman.core.tls import self_signed
+from pointsman.core.certificates import self_signed
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.polls import Polls
 from pointsman.epp.pool.pool import Member, Pool

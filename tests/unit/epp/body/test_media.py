@@ -10,16 +10,21 @@ from pointsman.epp.body.media import conversation_items, feature_items
 from pointsman.epp.request.request import MediaItem
 
 
-def items(**sizes: int) -> list[MediaItem]:
-    return [MediaItem(hash=xxh64_intdigest(identity.encode()), size=size) for identity, size in sizes.items()]
+def items(*modalities: str, **sizes: int) -> list[MediaItem]:
+    """Return items by identity and size, with their modalities where some are no images."""
+    hashes = [(xxh64_intdigest(identity.encode()), size) for identity, size in sizes.items()]
+    kinds = modalities or ("image",) * len(hashes)
+    return [MediaItem(hash=one, modality=kind, size=size) for (one, size), kind in zip(hashes, kinds, strict=True)]
 
 
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
         pytest.param([{"type": "image_url", "image_url": {"url": "u"}}], items(u=1), id="chat image"),
-        pytest.param([{"type": "video_url", "video_url": {"url": "u"}}], items(u=1), id="chat video"),
-        pytest.param([{"type": "input_audio", "input_audio": {"data": "d", "format": "wav"}}], items(d=1), id="sound"),
+        pytest.param([{"type": "video_url", "video_url": {"url": "u"}}], items("video", u=1), id="chat video"),
+        pytest.param(
+            [{"type": "input_audio", "input_audio": {"data": "d", "format": "wav"}}], items("audio", d=1), id="sound"
+        ),
         pytest.param([{"type": "input_image", "image_url": "u"}], items(u=1), id="responses"),
         pytest.param([{"type": "input_image", "file_id": "f"}], items(f=1), id="responses, a file"),
         pytest.param([{"type": "image", "source": {"type": "base64", "data": "d"}}], items(d=1), id="anthropic"),
@@ -67,7 +72,7 @@ def test_media_of_several_messages() -> None:
         ),
         pytest.param(
             {"mm_hashes": {"image": ["a"], "audio": ["b"]}, "mm_placeholders": {"audio": [{"length": 9}]}},
-            items(a=1, b=9),
+            items("image", "audio", a=1, b=9),
             id="of two kinds, one without lengths",
         ),
         pytest.param(

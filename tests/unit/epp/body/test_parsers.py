@@ -13,6 +13,8 @@ from pointsman.epp.request.refusals import BadRequest
         ("/v1/completions/render", "openai-parser"),
         ("/v1/messages", "anthropic-parser"),
         ("/v1/messages/count_tokens", "anthropic-parser"),
+        ("/messages", "anthropic-parser"),
+        ("/anthropic/messages?beta=true", "anthropic-parser"),
         ("/inference/v1/generate", "vllmhttp-parser"),
         ("/v1/models", "passthrough-parser"),
         ("/mycompletions", "passthrough-parser"),
@@ -27,6 +29,28 @@ def test_sglang_takes_what_vllm_does_not() -> None:
     choice = ParserChoice(["sglanghttp-parser", "vllmhttp-parser"])
     assert choice.choose({":path": "/generate"}).name == "sglanghttp-parser"
     assert choice.choose({":path": "/inference/v1/generate"}).name == "vllmhttp-parser"
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+@pytest.mark.parametrize("method", ["ChatCompletions", "RawPredict", "StreamRawPredict"])
+def test_vertex_claims_the_paths_of_its_service(version: str, method: str) -> None:
+    path = f"/google.cloud.aiplatform.{version}.PredictionService/{method}"
+    assert ParserChoice(["openai-parser", "vertexai-parser"]).choose({":path": path}).name == "vertexai-parser"
+
+
+def test_a_parser_behind_one_that_takes_everything_is_never_asked() -> None:
+    choice = ParserChoice(["openai-parser", "passthrough-parser", "anthropic-parser"])
+    assert choice.choose({":path": "/v1/messages"}).name == "passthrough-parser"
+    assert choice.choose({":path": "/v1/completions"}).name == "openai-parser"
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [("/v1/messages", True), ("/v1/messages/count_tokens", False), ("/v1/completions", True), ("/generate", False)],
+)
+def test_which_requests_must_name_a_model(path: str, wanted: bool) -> None:
+    choice = ParserChoice(["openai-parser", "anthropic-parser", "sglanghttp-parser"])
+    assert choice.choose({":path": path}).wants_model == wanted
 
 
 def test_where_the_path_comes_from() -> None:

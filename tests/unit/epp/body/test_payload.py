@@ -28,7 +28,7 @@ def tokens(document: Any) -> int:
     ("document", "text"),
     [
         pytest.param({"prompt": "hello world!"}, "hello world!", id="completions"),
-        pytest.param({"prompt": ["ab", "cd"]}, "abcd", id="several prompts"),
+        pytest.param({"prompt": ["abcd", "e"]}, "abcde", id="several prompts"),
         pytest.param({"messages": [{"role": "user", "content": "hi"}]}, "userhi", id="chat"),
         pytest.param(
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
@@ -40,7 +40,7 @@ def tokens(document: Any) -> int:
         ),
         pytest.param({"instructions": "i", "input": "x"}, "ix", id="responses"),
         pytest.param({"input": [{"role": "user", "content": "x"}]}, "userx", id="responses with items"),
-        pytest.param({"input": ["a", "b"]}, "ab", id="embeddings"),
+        pytest.param({"input": ["a", "b"]}, "a    b", id="embeddings: each is a token"),
         pytest.param({"text": "abc"}, "abc", id="sglang"),
         pytest.param({"prompt": ["ab", 5, [], ["cd"], None]}, "ab", id="prompts of no kind among others"),
         pytest.param({"prompt": json.loads("[" * 900 + "1" + "]" * 900)}, "", id="prompts nested without end"),
@@ -77,6 +77,13 @@ def media(document: Any) -> list[tuple[int, int]]:
     prompt = BodyReading(json.dumps(document).encode(), needs=Needs(body=True, prompt=True, media=True)).prompt()
     assert prompt is not None
     return [(item.hash, item.size) for item in prompt.items]
+
+
+def test_media_of_tokens_that_a_coordinator_sends() -> None:
+    features = {"mm_hashes": {"image": ["abc"]}, "mm_placeholders": {"image": [{"offset": 3, "length": 225}]}}
+    document = {"prompt": "x", "tokens": {"token_ids": [1, 2], "features": features}}
+    assert media(document) == [(xxh64_intdigest(b"abc"), 225)]
+    assert media({"prompt": "x", "tokens": {"token_ids": [1, 2], "features": 7}}) == []
 
 
 @pytest.mark.parametrize("member", ["messages", "input"])
@@ -158,9 +165,18 @@ def test_the_model(body: bytes, model: str, needs: Needs) -> None:
 
 
 @pytest.mark.parametrize("asks", ['"prompt":"x y z"', '"messages":[{"role":"user","content":"x y z"}]'])
-def test_tokens_of_a_coordinator_are_the_prompt_and_are_not_passed_on(asks: str) -> None:
-    reading = BodyReading(f'{{"tokens": [1, 2, 3, 4, 5], "model":"m", {asks} }}'.encode(), needs=ALL)
-    assert reading.body == f'{{ "model":"m", {asks} }}'.encode()
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "[1, 2, 3, 4, 5]",
+        '{"token_ids": [1, 2, 3, 4, 5], "features": null}',
+        '{"token_ids": [1, 2, 3, 4, 5], "features": {"mm_hashes": {"image": ["abc"]}}}',
+    ],
+)
+def test_tokens_of_a_coordinator_are_the_prompt_and_are_passed_on(asks: str, tokens: str) -> None:
+    body = f'{{"tokens": {tokens}, "model":"m", {asks} }}'.encode()
+    reading = BodyReading(body, needs=ALL)
+    assert reading.body == body
     assert reading.has_tokens
     prompt, same = reading.prompt(), BodyReading(b'{"model":"m","prompt":[1,2,3,4,5]}', needs=ALL).prompt()
     assert prompt is not None and same is not None
@@ -265,3 +281,102 @@ def test_a_number_in_a_message_hides_no_other_text() -> None:
         BodyReading(body, needs=Needs(body=True, prompt=True, block_tokens=1)).prompt() for body in (plain, huge)
     )
     assert one is not None and other is not None and list(one.blocks) == list(other.blocks) != []
+
+
+def blocks(document: Any, **values: Any) -> list[list[int]]:
+    prompt = BodyReading(json.dumps({"model": "m", **document}).encode(), needs=ALL).prompt(**values)
+    assert prompt is not None
+    return [list(chain) for chain in prompt.chains]
+
+
+@pytest.mark.parametrize("member", ["prompt", "input"])
+def test_each_of_several_prompts_is_a_chain_of_its_own(member: str) -> None:
+    first, second = "a" * 300, "b" * 300
+    assert blocks({member: [first, second]}) == [*blocks({member: first}), *blocks({member: second})]
+    assert blocks({member: [[1, 2], [3]]}) == [*blocks({member: [1, 2]}), *blocks({member: [3]})]
+
+
+def test_blocks_belong_to_the_model_that_serves() -> None:
+    asked = {"prompt": "a" * 300}
+    assert blocks(asked, target="base") == blocks({**asked, "model": "base"})
+    assert blocks(asked, target="base") != blocks(asked)
+
+
+USE = {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}}
+RESULT = {"type": "tool_result", "tool_use_id": "1", "content": "sunny"}
+CALL = {"type": "function_call", "call_id": "1", "name": "weather", "arguments": '{"city":"Rome"}'}
+OUTPUT = {"type": "function_call_output", "call_id": "1", "output": "sunny"}
+IMAGE = {"type": "image", "source": {"type": "url", "url": "http://x/cat.png"}}
+
+
+def said(*content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "assistant", "content": list(content)}]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(said(USE), said({**USE, "input": {"city": "Oslo"}}), id="tool_use"),
+        pytest.param(said(RESULT), said({**RESULT, "content": "rain"}), id="tool_result"),
+        pytest.param(
+            said({**RESULT, "content": [{"type": "text", "text": "sunny"}]}),
+            said({**RESULT, "content": [{"type": "text", "text": "rain"}]}),
+            id="tool_result in blocks",
+        ),
+        pytest.param(said({**RESULT, "content": [IMAGE]}), said({**RESULT, "content": []}), id="tool_result's image"),
+        pytest.param(
+            said({"type": "thinking", "thinking": "a", "signature": "s"}),
+            said({"type": "thinking", "thinking": "b", "signature": "s"}),
+            id="thinking",
+        ),
+        pytest.param({"input": [CALL]}, {"input": [{**CALL, "arguments": "{}"}]}, id="function_call"),
+        pytest.param({"input": [OUTPUT]}, {"input": [{**OUTPUT, "output": "rain"}]}, id="function_call_output"),
+        pytest.param(
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]},
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "2"}]}]},
+            id="tool_calls",
+        ),
+        pytest.param(
+            {"items": [{"type": "message", "role": "user", "content": "a"}]},
+            {"items": [{"type": "message", "role": "user", "content": "b"}]},
+            id="conversations",
+        ),
+        pytest.param(said({"type": "x", "n": 2**70}), said({"type": "x", "n": 1}), id="numbers of any size"),
+    ],
+)
+def test_conversations_that_differ_in_tools_are_different(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert blocks(one) != blocks(other)
+    assert blocks(one) == blocks(json.loads(json.dumps(one)))
+
+
+def test_where_a_client_wants_its_cache_to_end_is_no_part_of_the_prompt() -> None:
+    assert blocks(said({**USE, "cache_control": {"type": "ephemeral"}})) == blocks(said(USE))
+
+
+def test_an_image_within_a_tools_result_is_one() -> None:
+    document = said({**RESULT, "content": [IMAGE]})
+    prompt = BodyReading(json.dumps(document).encode(), needs=ALL).prompt()
+    assert prompt is not None and prompt.multimodal
+    assert media(document) == [(xxh64_intdigest(b"http://x/cat.png"), 1)]
+
+
+@pytest.mark.parametrize(
+    ("document", "hints"),
+    [
+        ({"messages": [], "chat_template_kwargs": {"enable_thinking": True}, "tools": [{}]}, (True, 0, True)),
+        ({"messages": [], "chat_template_kwargs": {"thinking_budget": 5000}}, (None, 5000, False)),
+        ({"messages": [], "thinking_budget": 7, "tools": []}, (None, 7, False)),
+        ({"prompt": "x", "tools": [{}]}, None),
+    ],
+)
+def test_what_says_how_long_an_answer_is(document: dict[str, Any], hints: tuple[bool | None, int, bool] | None) -> None:
+    prompt = BodyReading(json.dumps(document).encode(), needs=Needs(body=True, prompt=True, hints=True)).prompt()
+    assert prompt is not None
+    found = prompt.hints
+    assert (None if found is None else (found.thinking, found.budget, found.tools)) == hints
+
+
+def test_tokens_of_media_are_known_apart() -> None:
+    prompt = BodyReading(json.dumps(said(IMAGE)).encode(), needs=ALL).prompt()
+    assert prompt is not None
+    assert 0 < prompt.media_tokens < prompt.tokens

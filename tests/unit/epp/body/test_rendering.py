@@ -58,7 +58,7 @@ def test_answers() -> None:
     assert rendered.tokens == token_bytes([1, 2**32 - 1])
     assert [(item.hash, item.size) for item in rendered.items] == [(xxh64_intdigest(b"a"), 3)]
     several = read_answer(completion, b'[{"token_ids":[1]},{"token_ids":[2,3],"features":null}]')
-    assert several.tokens == token_bytes([1, 2, 3])
+    assert (several.tokens, list(several.more)) == (token_bytes([1]), [token_bytes([2, 3])])
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,6 @@ def test_a_plain_class_is_given_its_parameters_and_a_context() -> None:
             "ByModel", {"limit": 1, "limt": 2}, "parameters.limt: unknown field: did you mean 'limit'?", id="model"
         ),
         pytest.param("WithContext", {"inner": {"shar": 1}}, "parameters.inner.shar: unknown field", id="nested"),
-        pytest.param("Plain", {"a": 1}, f"parameters: {HERE}:Plain takes no parameters: remove a", id="takes none"),
         pytest.param("Useless", {}, f"type: '{HERE}:Useless' has none of the methods of a plugin", id="no method"),
         pytest.param("Demanding", {}, "type: Demanding.__init__ wants 'database'", id="wants too much"),
         pytest.param("Fails", {}, "cannot be made: RuntimeError: no such luck", id="fails"),

@@ -10,7 +10,7 @@ from pointsman.core.errors import UserError
 from pointsman.epp.config.build import Builder, Built
 from pointsman.epp.config.follow import ConfigFollower
 
-HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+HEAD = "apiVersion: llm-d.ai/v1\nkind: EndpointPickerConfig\n"
 ONE = HEAD + "plugins: [{type: no-hit-lru-scorer}, {type: load-aware-scorer}]"
 TWO = HEAD + "plugins: [{type: no-hit-lru-scorer}, {type: load-aware-scorer, parameters: {threshold: 5}}]"
 

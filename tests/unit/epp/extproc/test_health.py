@@ -48,10 +48,10 @@ def test_an_unknown_name_answers_for_everything_without_election_only() -> None:
 def test_watchers_hear_of_changes_of_the_whole_only() -> None:
     health, heard = Health(), []
     health.subscribe("me", lambda: heard.append(health.serving))
-    health.note("pool", obstacle="none")
+    health.note("protocol", obstacle="none")
     health.set(serving=True)
     assert heard == []
-    health.note("pool", obstacle="")
+    health.note("protocol", obstacle="")
     health.note("drain", obstacle="draining")
     health.note("leader", obstacle="other")
     assert heard == [True, False]
@@ -67,3 +67,15 @@ def test_the_list_names_every_service() -> None:
     call = health.methods()["/grpc.health.v1.Health/List"](lambda *_: None)
     (answer,) = call.message(b"")
     assert set(pb.HealthListResponse.FromString(answer).statuses) == {"", "liveness", "readiness", EXT_PROC}
+
+
+@pytest.mark.parametrize("election", [False, True])
+def test_without_a_pool_a_picker_that_leads_by_itself_is_not_alive(election: bool) -> None:
+    health = Health(election=election)
+    health.set(serving=True)
+    health.note("drain", obstacle="it is draining")
+    assert health.response("liveness") == b"\x08\x01"
+    health.note("pool", obstacle="it knows no pool")
+    assert health.response("liveness") == (b"\x08\x01" if election else b"\x08\x02")
+    health.note("pool", obstacle="")
+    assert health.response("liveness") == b"\x08\x01"

@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 
 import pytest
+from tests.clock import Clock
 
 from pointsman.epp.extproc.messages import Malformed
 from pointsman.epp.extproc.metrics import StreamMetrics
@@ -8,13 +9,6 @@ from pointsman.wire.grpc import Failure, Status
 from pointsman.wire.protobuf import Data
 
 REQUEST_HEADERS, RESPONSE_BODY = b"\x12\x00", b"\x2a\x00"
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Call:
@@ -41,7 +35,7 @@ class Call:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ def metrics() -> PickerMetrics:
     made = PickerMetrics()
     for fairness in ("a", "b"):
         row = made.row(model="m", target="t", fairness=fairness, priority=2)
-        row.began(size=1000)
+        row.began()
+        row.sized(1000)
         row.first_byte(seconds=0.1, streaming=True)
         row.used(prompt=7, output=10, cached=4)
         row.paced(seconds=1.0, output=10, first=0.1)
@@ -51,7 +52,7 @@ def test_a_request_is_counted_by_all_its_labels(metrics: PickerMetrics) -> None:
     assert value(page, "llm_d_epp_request_error_total", **labels, error_code="ModelServerError") == 1
 
 
-@pytest.mark.parametrize("prefix", ["inference_objective", "llm_d_router_epp"])
+@pytest.mark.parametrize("prefix", ["inference_objective"])
 def test_old_names_show_sums_over_labels_that_they_lack(metrics: PickerMetrics, prefix: str) -> None:
     page, labels = metrics.render(), {"model_name": "m", "target_model_name": "t"}
     assert value(page, f"{prefix}_request_total", **labels, priority="2") == 2
@@ -77,7 +78,9 @@ def test_picks_rewrites_and_prefixes() -> None:
     metrics.scheduled(seconds=0.00015, target_model="t", endpoint=("pod-0", "ns", 8000))
     metrics.not_scheduled(seconds=1.0, target_model="t")
     metrics.rewrote(rewrite="r", model="m", target="t")
-    metrics.prefix_lookup(name="p", kind="approx", ratio=0.5, found_bytes=64)
+    ratio, size = metrics.lookups("p", kind="approx")
+    ratio.observe(0.5)
+    size.observe(64)
     page = metrics.render()
     assert value(page, "llm_d_epp_scheduler_e2e_duration_seconds_count") == 2
     assert value(page, "inference_extension_scheduler_e2e_duration_seconds_bucket", le="0.0002") == 1
@@ -93,9 +96,9 @@ def test_a_thousand_models_then_other() -> None:
     metrics = PickerMetrics()
     metrics.exempt_models(["ours"])
     for at in range(1200):
-        metrics.row(model=f"m{at}", target="m0").began(size=1)
-    metrics.row(model="ours", target="ours").began(size=1)
-    metrics.row(model="x" * 10_000, target="m0").began(size=1)
+        metrics.row(model=f"m{at}", target="m0").began()
+    metrics.row(model="ours", target="ours").began()
+    metrics.row(model="x" * 10_000, target="m0").began()
     shown = samples("".join(metrics.total.render()).encode())["llm_d_epp_request_total"]
     models = {sample.labels["model_name"] for sample in shown}
     assert len(models) == 1000 + 2
@@ -107,13 +110,15 @@ def test_a_thousand_models_then_other() -> None:
 async def test_a_long_page_lets_requests_through() -> None:
     metrics, turns = PickerMetrics(), 0
     for at in range(60):
-        metrics.row(model=f"m{at}", target="t").began(size=1)
+        metrics.row(model=f"m{at}", target="t").began()
+        metrics.row(model=f"m{at}", target="t").sized(at)
+        metrics.row(model=f"m{at}", target="t").used(prompt=1, output=1, cached=1)
 
     async def others() -> None:
         nonlocal turns
         while True:
             turns += 1
-            metrics.row(model=f"late-{turns}", target="t").began(size=1)  # the page may grow under our hands
+            metrics.row(model=f"late-{turns}", target="t").began()  # the page may grow under our hands
             await asyncio.sleep(0)
 
     async with asyncio.TaskGroup() as tasks:
@@ -169,3 +174,32 @@ def test_a_distribution_that_someone_else_keeps() -> None:
 def test_limits_let_known_values_through() -> None:
     limited = Limited(1)
     assert [limited(value) for value in ("a", "b", "a")] == ["a", "other", "a"]
+
+
+def edges(page: bytes, name: str) -> list[float]:
+    return [float(sample.labels["le"]) for sample in samples(page)[f"{name}_bucket"]][:-1]
+
+
+def test_the_buckets_are_those_of_llm_d() -> None:
+    metrics = PickerMetrics()
+    row = metrics.row(model="m", target="t")
+    row.began()
+    row.first_byte(seconds=1.0, streaming=True)
+    row.gap(0.1)
+    row.paced(seconds=3.0, output=3, first=1.0)
+    page = metrics.render()
+    assert edges(page, "llm_d_epp_request_ttft_seconds") == [
+        0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 120,
+    ]  # fmt: skip
+    assert edges(page, "inference_objective_request_ttft_seconds")[-3:] == [1800, 2700, 3600]
+    assert edges(page, "llm_d_epp_request_streaming_tpot_seconds") == [
+        0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2,
+    ]  # fmt: skip
+    assert edges(page, "inference_objective_request_tpot_seconds")[-3:] == [180, 270, 360]
+    assert edges(page, "llm_d_epp_request_streaming_itl_seconds")[:2] == [0.001, 0.005]
+    counted = {sample.labels["le"]: sample.value for sample in samples(page)["llm_d_epp_request_ttft_seconds_bucket"]}
+    assert (counted["0.8"], counted["1"], counted["+Inf"]) == (0, 1, 1)
+
+
+def test_names_that_no_release_shows_are_not_shown() -> None:
+    assert b"llm_d_router_epp" not in PickerMetrics().render()

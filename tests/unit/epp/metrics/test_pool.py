@@ -29,9 +29,9 @@ def test_the_pool_as_it_is() -> None:
     for _ in range(2):
         pool.members[0].judge(ok=False, connection=True)
     found = shown([*pool_families(pool, name="p", clock=lambda: 10.0, staleness=2.0)])
-    for prefix in ("llm_d_epp", "inference_pool", "llm_d_router_epp"):
+    for prefix in ("llm_d_epp", "inference_pool"):
         assert found[f"{prefix}_average_queue_size", "p"] == 1
-        assert found[f"{prefix}_std_dev_queue_size", "p"] == 1
+        assert found[f"{prefix}_std_dev_queue_size", "p"] == 2**0.5, "of the sample"
         assert found[f"{prefix}_average_kv_cache_utilization", "p"] == 0.5
         assert found[f"{prefix}_average_running_requests", "p"] == 1
     assert found["llm_d_epp_ready_endpoints", "p"] == found["inference_pool_ready_pods", "p"] == 4
@@ -49,7 +49,6 @@ def test_without_metrics_there_are_no_averages() -> None:
     found = shown([*pool_families(pool, name="p", clock=lambda: 10.0, staleness=2.0)])
     assert found == {
         ("llm_d_epp_ready_endpoints", "p"): 0,
-        ("llm_d_router_epp_ready_endpoints", "p"): 0,
         ("inference_pool_ready_pods", "p"): 0,
         ("pointsman_ejections_total", ""): 0,
     }

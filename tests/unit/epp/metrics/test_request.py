@@ -1,6 +1,7 @@
 """A request that rides on its reservation leaves its mark in the right families."""
 
 import pytest
+from tests.clock import Clock
 
 from pointsman.epp.metrics.picker import PickerMetrics, RequestCells
 from pointsman.epp.metrics.request import Bookkeeper
@@ -16,16 +17,9 @@ def row(metrics: PickerMetrics) -> RequestCells:
     return metrics.row(model="m", target="t")
 
 
-class Clock:
-    now = 10.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(10.0)
 
 
 @pytest.fixture
@@ -96,7 +90,10 @@ def test_the_pick_itself(metrics: PickerMetrics, reservation: Reservation) -> No
 
 def test_a_refusal(metrics: PickerMetrics, clock: Clock) -> None:
     request = Request(id="r", headers={}, model="m", target_model="t")
-    Bookkeeper(metrics, clock=clock).refused(request, code="ServiceUnavailable", since=clock.now)
+    books = Bookkeeper(metrics, clock=clock)
+    books.refused(request, code="ServiceUnavailable")
     assert metrics.errors.cells == {(*KEY, "ServiceUnavailable"): 1}
+    assert metrics.attempts.cells == {}
+    books.not_scheduled(request, since=clock.now)
     assert metrics.attempts.cells == {("failure", "t", "", "", ""): 1}
     assert row(metrics).total == 0

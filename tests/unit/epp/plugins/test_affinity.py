@@ -163,3 +163,11 @@ def test_prefix_affinity_filter_explores_sometimes() -> None:
     explorer = make("prefix-cache-affinity-filter", explorationProbability=1.0)
     views = [endpoint("a"), endpoint("b")]
     assert explorer.filter(matched({"a:8000": 9}, total=10), views) is views
+
+
+def test_a_hit_of_an_endpoint_that_is_no_candidate_is_none() -> None:
+    scorer = make("no-hit-lru-scorer")
+    cold = matched({"gone:8000": 3}, total=4)
+    endpoints = [endpoint("a"), endpoint("b")]
+    assert sorted(scorer.score(cold, endpoints)) == [0.0, 1.0], "ranked, because none of these has it"
+    assert scorer.score(matched({"a:8000": 3}, total=4), endpoints) == [0.5, 0.5]

@@ -125,3 +125,10 @@ def test_probabilistic_admitter_grows_with_the_fifth_power() -> None:
     admitter = make("probabilistic-admitter")
     assert admitter.chance([endpoint(waiting=1)]) == pytest.approx(0.2**5 * 300)
     assert admitter.chance([endpoint(kv_usage=0.2), endpoint()]) == pytest.approx((0.125**5) * 300)
+
+
+def test_stale_metrics_may_be_left_out() -> None:
+    fresh, stale = endpoint("a", waiting=2, updated_at=10.0), endpoint("b", waiting=9, updated_at=0.0)
+    assert make("utilization-detector", now=10.0).saturation([fresh, stale]) == pytest.approx((0.4 + 1.0) / 2)
+    assert make("utilization-detector", now=10.0, stalenessPolicy="ignore").saturation([fresh, stale]) == 0.4
+    assert make("utilization-detector", now=10.0, stalenessPolicy="ignore").saturation([stale]) == 1.0

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.epp.plugins.making import endpoint, make, names, request, several
 
 from pointsman.core.values import check
+from pointsman.epp.config.registry import find_type
 from pointsman.epp.plugins.filters import ROLE_LABEL, SelectorParameters, fit, parse_range
+from pointsman.epp.pool.view import EndpointView
+from pointsman.epp.request.refusals import ServiceUnavailable
 from pointsman.epp.request.request import Prompt
 
 ROLES = ["decode", "prefill", "encode", "encode-prefill", "prefill-decode", "both", "encode-prefill-decode", "other"]
@@ -145,3 +149,41 @@ def test_the_conformance_filter_keeps_what_the_header_names_in_its_order() -> No
     seen = request(headers={"test-epp-endpoint-selection": "10.0.0.3:2, 10.0.0.1"})
     assert [view.target for view in named.filter(seen, views)] == ["10.0.0.3:2", "10.0.0.1:1", "10.0.0.1:2"]
     assert named.filter(request(), views) == []
+
+
+def serving(name: str, *models: str, adapters: tuple[str, ...] = ()) -> EndpointView:
+    view = endpoint(name)
+    listed = frozenset((*models, *adapters)) if models or adapters else None
+    metrics = msgspec.structs.replace(view.metrics, models=listed, adapters=dict.fromkeys(adapters, "base"))
+    return msgspec.structs.replace(view, metrics=metrics)
+
+
+def test_only_who_serves_the_model_is_left() -> None:
+    views = [serving("a", "base"), serving("b", "other"), serving("c")]
+    asked = request(target_model="base")
+    assert names(make("served-model-filter").filter(asked, views)) == ["a", "c"], "who gave no list may have it"
+    assert names(make("served-model-filter", onMissing="Fail").filter(asked, views)) == ["a"]
+    lora = [serving("a", "base", adapters=("lora",)), serving("b", "base"), serving("c")]
+    assert names(make("served-model-filter").filter(request(target_model="lora"), lora)) == ["a"], (
+        "an adapter is listed"
+    )
+    assert names(make("served-model-filter").filter(asked, [serving("c")])) == ["c"]
+
+
+def test_a_model_that_nobody_serves_is_503() -> None:
+    views, asked = [serving("b", "other")], request(target_model="base")
+    with pytest.raises(ServiceUnavailable, match="no endpoint serves the model 'base'"):
+        make("served-model-filter").filter(asked, views)
+    assert names(make("served-model-filter", fallbackOnEmpty=True).filter(asked, views)) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("endpoint-attribute-filter", {"attribute": "power/core-metrics-extractor"}),
+        ("endpoint-attribute-scorer", {"attributeKey": "power/core-metrics-extractor"}),
+    ],
+)
+def test_an_attribute_is_named_without_its_producer(kind: str, parameters: dict[str, object]) -> None:
+    found = check(find_type(kind).parameters, parameters, path="p")  # type: ignore[arg-type]
+    assert any("write the bare name, and producer as a parameter of its own" in str(each) for each in found.problems)

@@ -220,3 +220,13 @@ def test_the_old_handler_sends_to_the_sidecar_of_a_rank() -> None:
     assert handler.conclude(request(), results).target == "d:9000"
     headers = dict(handler.before_send(request(), results, "decode").set)
     assert headers == {"x-prefiller-host-port": "p:8000", "x-data-parallel-host-port": "d:8000"}
+
+
+def test_ranks_that_may_be_tried_next_are_listed_at_their_sidecars() -> None:
+    handler = make("data-parallel-profile-handler", primaryPort=8000)
+    views = [endpoint(name, port=8001, address=name) for name in ("a", "b", "a")]
+    picked = Picked(endpoints=views, candidates=views, scores=[1.0] * 3)
+    assert handler.conclude(request(), {"default": picked}).target == "a:8000,b:8000"
+    assert handler.before_send(request(), {"default": picked}, "default").set == [
+        ("x-data-parallel-host-port", "a:8001")
+    ]

@@ -54,7 +54,7 @@ def test_objectives_in_headers(headers: Mapping[str, str], expected: tuple[float
     [
         pytest.param(Latency(ttft_ms=400, tpot_ms=30), 1.0, (600, 70), id="what is left"),
         pytest.param(Latency(ttft_ms=1400, tpot_ms=130), 1.0, (-400, -30), id="missed"),
-        pytest.param(Latency(ttft_ms=400, tpot_ms=30), 0.5, (100, 20), id="of the objectives times the buffer"),
+        pytest.param(Latency(ttft_ms=400, tpot_ms=30), 0.5, (600, 20), id="of the TPOT objective times the buffer"),
         pytest.param(Latency(ttft_ms=400), 1.0, (600, 0), id="no TPOT to miss"),
     ],
 )
@@ -271,9 +271,14 @@ def test_a_predictor_that_a_file_names_must_be_there() -> None:
         builder().build(load(HEAD + plugins))
 
 
-def test_a_wait_that_is_to_be_predicted_needs_a_predictor() -> None:
-    plugins = "plugins: [{type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor}}]\n"
-    with pytest.raises(
-        ConfigError, match="needs 'predicted-latency-producer', which this version does not implement yet"
-    ):
-        builder().build(load(HEAD + plugins))
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        "{type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor}}",
+        "{type: latency-scorer}",
+        "{type: slo-headroom-tier-filter}",
+        "{type: latency-slo-admitter}",
+    ],
+)
+def test_a_predictor_is_added_where_latencies_are_to_be_predicted(plugin: str) -> None:
+    assert "predicted-latency-producer" in builder().build(load(f"{HEAD}plugins: [{plugin}]\n")).made

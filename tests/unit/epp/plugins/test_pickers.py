@@ -26,11 +26,6 @@ def test_max_score_breaks_ties_evenly(count: int) -> None:
     assert 1300 < seen["a"] < 1700
 
 
-@pytest.mark.parametrize("count", [0, -3])
-def test_fewer_than_one_endpoint_is_one(count: int) -> None:
-    assert len(make("random-picker", maxNumOfEndpoints=count).pick(request(), VIEWS, [0, 0, 0])) == 1
-
-
 def test_random_gives_everyone_the_same_chance() -> None:
     seen = draws(make("random-picker"), [1.0, 0.0, 0.0])
     assert all(800 < seen[name] < 1200 for name in "abc")

@@ -9,7 +9,7 @@ from pointsman.core.values import check
 from pointsman.epp.plugins.api import RequestCost
 from pointsman.epp.plugins.producers import TokenParameters
 from pointsman.epp.request.estimate import Estimates, ImageEstimate, VideoEstimate
-from pointsman.epp.request.request import Prompt, Request, TokenService
+from pointsman.epp.request.request import LengthHints, Prompt, Request, TokenService
 
 
 def cost(seen: Request, **parameters: Any) -> RequestCost:
@@ -103,3 +103,33 @@ def test_estimates_are_said_in_llm_ds_words() -> None:
             most_tokens=2000,
         ),
     )
+
+
+def hinted(*, messages: bool = True, limit: int | None = None, **hints: Any) -> Request:
+    prompt = Prompt(tokens=10, max_output_tokens=limit, hints=LengthHints(**hints) if messages else None)
+    return request(prompt=prompt)
+
+
+@pytest.mark.parametrize(
+    ("asked", "bucket", "tokens"),
+    [
+        (hinted(thinking=True, tools=True), "LONG", 4096),
+        (hinted(budget=5000), "LONG", 4096),
+        (hinted(thinking=False, budget=5000), "UNKNOWN", 1000),
+        (hinted(tools=True), "SHORT", 100),
+        (hinted(limit=499), "SHORT", 100),
+        (hinted(limit=600), "UNKNOWN", 600),
+        (hinted(messages=False, limit=50), "SHORT", 50),
+        (hinted(), "UNKNOWN", 1000),
+    ],
+)
+def test_how_long_an_answer_will_be(asked: Request, bucket: str, tokens: int) -> None:
+    found = make("outlen-bucket").produce(asked, [])
+    assert found == {"outlen-bucket": bucket}
+    producer = make("inflight-load-producer", addEstimatedOutputTokens=True)
+    known = request(prompt=asked.prompt, attributes=found)
+    (cost,) = producer.produce(known, []).values()
+    assert cost.output == tokens
+    (cost,) = producer.produce(asked, []).values()
+    assert asked.prompt is not None
+    assert cost.output == min(15, asked.prompt.max_output_tokens or 15), "without the guess by the prompt's length"

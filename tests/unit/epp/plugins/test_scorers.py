@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.unit.epp.plugins.making import costing, endpoint, make, request, several
+from tests.unit.epp.plugins.making import INFLIGHT, costing, endpoint, make, request, several
+
+from pointsman.epp.plugins.api import INFLIGHT_LOAD, Key, RequestCost
 
 
 @pytest.mark.parametrize(
@@ -86,3 +88,11 @@ def test_endpoint_attribute_when_all_are_equal_or_none_is_there() -> None:
     scorer = make("endpoint-attribute-scorer", attributeKey="temp", algorithm=algorithm)
     assert scorer.score(request(), several("attributes", [{"temp": 5.0}, {"temp": 5.0}, {}])) == [1.0, 1.0, 0.0]
     assert scorer.score(request(), several("attributes", [{}, {}])) == [0.0, 0.0]
+
+
+def test_tokens_of_images_may_weigh_more() -> None:
+    cost = RequestCost(prompt=300, media=100)
+    asked = request(attributes={Key[RequestCost](INFLIGHT_LOAD, producer=INFLIGHT).name: cost})
+    assert make("token-load-scorer", queueThresholdTokens=1000).score(asked, [endpoint("a")]) == [0.7]
+    heavy = make("token-load-scorer", queueThresholdTokens=1000, nonTextTokenWeight=2)
+    assert heavy.score(asked, [endpoint("a")]) == [0.6]

@@ -1,6 +1,7 @@
 """Counters, freshness and ejection as a decision sees them."""
 
 import pytest
+from tests.clock import Clock
 
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.pool import Member, Pool, Reservation
@@ -9,13 +10,6 @@ from pointsman.epp.pool.view import EndpointMetrics
 
 def endpoint(at: int, **more: object) -> Endpoint:
     return Endpoint(name=f"pod-{at}", address=f"10.0.0.{at}", port=8000, **more)  # type: ignore[arg-type] # labels only
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ class Heard:
     def __init__(self) -> None:
         self.events: list[object] = []
 
+    def sized(self, size: int) -> None:
+        self.events.append(size)
+
     def answered(self, status: int) -> None:
         self.events.append(status)
 
@@ -23,6 +26,9 @@ class Heard:
 
     def used(self, *, prompt: int, output: int, cached: int | None = None) -> None:
         self.events.append((prompt, output, cached))
+
+    def took(self) -> None:
+        return None
 
     def ended(self) -> None:
         self.events.append("end")

@@ -18,6 +18,7 @@ from pointsman.epp.request.refusals import (
     ServiceUnavailable,
 )
 from pointsman.epp.request.request import Prompt, Request
+from pointsman.epp.request.rewrites import Rewritten
 from pointsman.epp.schedule.director import Director, DirectorOptions
 from pointsman.epp.schedule.records import Records
 
@@ -123,7 +124,7 @@ def test_legacy_admission(priority: int, waiting: int, admitted: bool) -> None:
     else:
         with pytest.raises(ResourceExhausted, match=r"^system saturated, sheddable request dropped$") as caught:
             ask(director, headers=headers)
-        assert caught.value.dropped == ""
+        assert caught.value.dropped == "rejected-saturated"
         assert director.tally.refused == {"ResourceExhausted": 1}
 
 
@@ -137,7 +138,9 @@ def test_legacy_admission(priority: int, waiting: int, admitted: bool) -> None:
     ],
 )
 def test_model_rewrite(headers: dict[str, str], rule: str, target: str) -> None:
-    director = direct(pod(1), options=DirectorOptions(rewrite=lambda _model: rule))
+    director = direct(
+        pod(1), options=DirectorOptions(rewrite=lambda _model: Rewritten(rewrite="a", model=rule) if rule else None)
+    )
     decision, _ = director.direct(Request(id="r", headers=headers, model="m"))
     assert decision.target_model == target
 
@@ -145,7 +148,13 @@ def test_model_rewrite(headers: dict[str, str], rule: str, target: str) -> None:
 def test_a_request_that_should_name_a_model_and_does_not_is_400() -> None:
     with pytest.raises(BadRequest, match=r"^model not found in request body$"):
         ask(direct(pod(1)), wants_model=True)
-    assert ask(direct(pod(1), options=DirectorOptions(rewrite=lambda _model: "base")), wants_model=True) == "pod1"
+    assert (
+        ask(
+            direct(pod(1), options=DirectorOptions(rewrite=lambda _model: Rewritten(rewrite="a", model="base"))),
+            wants_model=True,
+        )
+        == "pod1"
+    )
 
 
 def test_objective_priority_and_fairness_reach_the_plugins() -> None:
@@ -296,7 +305,7 @@ def test_session_headers_go_out_with_the_answer() -> None:
     director = direct(pod(1), pod(2), config=config, allow_experimental=True)
     decision, _ = director.direct(Request(id="r", headers={}))
     assert decision.answer is not None
-    ((name, token),) = decision.answer(director.pool.members[1].view)
+    ((name, token),) = decision.answer(director.pool.members[1].view, None)
     assert ask(director, id="again", headers={name: token}) == "pod2"
     assert direct(pod(1)).direct(Request(id="r", headers={}))[0].answer is None
 

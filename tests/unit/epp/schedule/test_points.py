@@ -15,6 +15,7 @@ from pointsman.epp.config.defaults import load
 from pointsman.epp.plugins.api import Conclusion, HeaderChanges
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.pool import Pool
+from pointsman.epp.request.predictions import PredictionQuestion, PredictionService
 from pointsman.epp.request.request import Needs, Prompt, Request
 from pointsman.epp.schedule.director import Director, DirectorOptions
 from pointsman.epp.schedule.explain import Meters
@@ -24,6 +25,7 @@ from pointsman.epp.schedule.records import Records
 MODULE = "plugins_of_the_table"
 DOCUMENT: dict[str, Any] = {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"}
 
+QUESTION = PredictionQuestion(service=PredictionService(addresses=()), answer="told", targets=(), rows=())
 # What each method answers when it behaves, given what it is given.
 ANSWERS: dict[str, Callable[..., Any]] = {
     "filter": lambda _request, endpoints: endpoints,
@@ -33,11 +35,16 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "conclude": lambda _request, _results: Conclusion(primary="default"),
     "produce": lambda _request, _endpoints: {"found": 1},
     "needs": lambda _endpoints: Needs(),
+    "question": lambda _request, _endpoints: QUESTION,
     "admit": lambda _request, _endpoints: "",
     "saturation": lambda _endpoints: 0.0,
     "wants": lambda _request, _endpoint: False,
     "before_send": lambda _request, _results, _primary: HeaderChanges(set=[("x-sent", "yes")]),
     "on_response": lambda _request, _endpoint: [("x-answered", "yes")],
+    "answer": lambda _request, _endpoints: None,
+    "identify": lambda _request: "somebody",
+    "report": lambda _request, _usage: {"envoy.lb": {"x-cost": 1.0}},
+    "learn": lambda _request, _endpoint, _ttft, _tpot: None,
     "on_endpoints": lambda _targets: None,
 }
 # What a configuration has to say besides the plugin, where that is not enough.
@@ -104,11 +111,18 @@ def serve(point: Point) -> tuple[Meters, list[tuple[str, str]]]:
     )
     pool.replace([Endpoint(name=name, address=f"10.0.0.{at}", port=8000) for at, name in enumerate("ab", 1)])
     assert director.needs.parsers
+    director.direct(Request(id="g", headers={":path": "/v1/models"}, has_body=False))[1].release()
     headers = {"x-llm-d-inference-objective": "batch"}
-    decision, reservation = director.direct(Request(id="r", headers=headers, model="m", prompt=Prompt(tokens=4)))
+    request = Request(id="r", headers=headers, model="m", prompt=Prompt(tokens=4))
+    ahead = director.ahead(request)
+    decision, reservation = director.direct(request if ahead is None else ahead.answered(request, None))
     added = [*decision.set_headers]
     if decision.answer is not None:
-        added += decision.answer(decision.members[0].view)
+        added += decision.answer(decision.members[0].view, None)
+    if decision.learn is not None:
+        decision.learn(10.0, None)
+    if decision.report is not None:
+        decision.report({"prompt_tokens": 1})
     reservation.release()
     return meters, added
 

@@ -109,6 +109,11 @@ def test_active_ports_restrict(key: str) -> None:
     assert [(endpoint.name, endpoint.port) for endpoint in made.endpoints()] == [("a-rank-1", 8001)]
 
 
+def test_a_pod_may_say_that_no_port_is_in_use() -> None:
+    one = pod("a", annotations={"llm-d.ai/active-ports": ""})
+    assert cluster(("InferencePool", "ADDED", POOL), ("Pod", "ADDED", one)).endpoints() == ()
+
+
 def test_a_pool_of_the_old_version() -> None:
     spec = read_pool(OLD_POOL)
     assert spec is not None

@@ -1,0 +1,170 @@
+"""The loader beside the Go picker's: what passes with a warning, what is refused, and files of older versions."""
+
+import random
+import textwrap
+
+import pytest
+from tests.unit.epp.config.loading import HEAD, problems
+
+from pointsman.core.documents import parse_yaml
+from pointsman.epp.config.build import Builder
+from pointsman.epp.config.defaults import load
+from pointsman.epp.config.document import read_config
+
+
+def warned(body: str, *, head: str = HEAD) -> list[str]:
+    return list(load(head + textwrap.dedent(body), allow_experimental=True).warnings)
+
+
+@pytest.mark.parametrize(
+    ("body", "warning"),
+    [
+        pytest.param(
+            "plugins: [{type: queue-scorer, parameters: {x: 1}}]",
+            "plugins[0].parameters: queue-scorer takes no parameters: remove x",
+            id="parameters of a plugin without any",
+        ),
+        *(
+            pytest.param(
+                f"plugins: [{{type: {name}}}]\nschedulingProfiles: [{{name: p, plugins: [{{pluginRef: {name}}}]}}]",
+                f"schedulingProfiles[0].plugins[0].pluginRef: {name!r} is {kind}, which works for every request: "
+                "remove it from the profile",
+                id=name,
+            )
+            for name, kind in (
+                ("openai-parser", "a parser"),
+                ("token-producer", "a producer"),
+                ("probabilistic-admitter", "an admitter"),
+            )
+        ),
+        pytest.param(
+            "plugins: [{type: load-aware-scorer, parameters: {threshold: 0}}]",
+            "plugins[0].parameters.threshold: 0 is not above 0, so the default is used: remove it",
+            id="zero for the default",
+        ),
+        pytest.param(
+            "plugins: [{type: load-aware-scorer, parameters: {Threshold: 5}}]",
+            "plugins[0].parameters.Threshold: upper and lower case are wrong: write threshold",
+            id="another case",
+        ),
+        pytest.param(
+            "plugins: [{type: queue-scorer}]\n---\nplugins: []",
+            "several documents in one file: only the first is read: remove the others",
+            id="several documents",
+        ),
+    ],
+)
+def test_what_the_go_picker_lets_pass_is_taken_with_a_warning(body: str, warning: str) -> None:
+    assert warned(body) == [warning]
+
+
+def test_nested_names_of_another_case_are_understood() -> None:
+    plugin = "{type: disagg-profile-handler, parameters: {Profiles: {DECODE: d}}}"
+    made = load(f"{HEAD}plugins: [{plugin}]\nschedulingProfiles: [{{name: d}}]")
+    assert made.get("disagg-profile-handler").parameters.profiles.decode == "d"  # type: ignore[union-attr]
+
+
+def test_a_head_may_be_missing() -> None:
+    body = "plugins: [{type: queue-scorer}]"
+    assert warned(body, head="kind: EndpointPickerConfig\n") == ["apiVersion: is missing: write llm-d.ai/v1"]
+    assert warned(body, head="apiVersion: llm-d.ai/v1\n") == ["kind: is missing: write EndpointPickerConfig"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param("{type: load-aware-scorer, parameters: {threshold: '2'}}", "must be a number, not '2'", id="text"),
+        pytest.param(
+            "{type: load-aware-scorer, parameters: {threshold: true}}", "must be a number, not True", id="truth"
+        ),
+        pytest.param(
+            "{type: context-length-aware, parameters: {enableFiltering: 'yes'}}", "must be true or false", id="yes"
+        ),
+        pytest.param("{type: by-label, parameters: {label: ''}}", "should have at least 1 character", id="no label"),
+        pytest.param("{type: by-label, parameters: {label: a}}", "it would drop every endpoint", id="no values"),
+        pytest.param(
+            "{type: file-discovery, parameters: {path: ''}}", "should have at least 1 character", id="no path"
+        ),
+        pytest.param("{type: file-discovery}", "is missing", id="no path at all"),
+        pytest.param(
+            "{type: core-metrics-extractor, parameters: {engineConfigs: [{name: a}, {name: a}]}}",
+            "the engine 'a' is there twice: remove one",
+            id="an engine twice",
+        ),
+    ],
+)
+def test_what_the_go_picker_refuses_is_refused(body: str, expected: str) -> None:
+    assert any(expected in problem for problem in problems(f"plugins: [{body}]"))
+
+
+def test_an_extractor_twice_is_refused() -> None:
+    source = "{pluginRef: metrics-data-source, extractors: [{pluginRef: e}, {pluginRef: e}]}"
+    plugins = "plugins: [{type: metrics-data-source}, {type: core-metrics-extractor, name: e}]"
+    (found,) = problems(f"{plugins}\ndataLayer: {{sources: [{source}]}}")
+    assert found == "dataLayer.sources[0].extractors[1].pluginRef: 'e' is there twice: remove one"
+
+
+ALPHA = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins: [{name: my-disc, type: file-discovery, parameters: {path: e.yaml}}]
+dataLayer:
+  injectDefaults: true
+  discovery: {pluginRef: my-disc}
+  peerDiscovery: {pluginRef: peers}
+  crossReplicaSyncerPluginRef: syncer
+  crossReplicaSyncInterval: 500ms
+  crossReplicaPublishTimeout: 2s
+flowControl:
+  maxRequests: "1k"
+  priorityBands: [{priority: 1, defaultRequestTTL: 30s}]
+  defaultRequestTTL: 30s
+requestHandler: {propagatePriority: true}
+"""
+V1 = """
+apiVersion: llm-d.ai/v1
+kind: EndpointPickerConfig
+plugins: [{name: my-disc, type: file-discovery, parameters: {path: e.yaml}}]
+dataLayer:
+  injectDefaults: true
+  discovery: {endpoints: {pluginRef: my-disc}, peers: {pluginRef: peers}}
+  crossReplica: {syncerPluginRef: syncer, syncInterval: 500ms, publishTimeout: 2s}
+flowControl:
+  maxRequests: "1k"
+  priorityBands: [{priority: 1, defaultRequestTTL: 30s}]
+  defaultRequestTTL: 30s
+requestHandler: {propagatePriority: true}
+"""
+
+
+def test_a_file_of_the_version_before_means_the_same_and_loses_no_field() -> None:
+    old, new = read_config(ALPHA, name="old"), read_config(V1, name="new")
+    assert old.document == new.document
+    assert (old.problems, new.problems) == ((), ())
+    assert (len(old.warnings), len(new.warnings)) == (1, 0)
+    layer = new.document.data_layer
+    assert layer.discovery.endpoints is not None and layer.discovery.endpoints.plugin_ref == "my-disc"
+    assert (layer.cross_replica.sync_interval, layer.cross_replica.publish_timeout) == (0.5, 2.0)
+    assert new.document.request_handler.propagate_priority
+
+
+def test_where_old_and_new_are_both_there_the_new_one_counts() -> None:
+    both = ALPHA.replace(
+        "discovery: {pluginRef: my-disc}", "discovery: {pluginRef: x, endpoints: {pluginRef: my-disc}}"
+    )
+    assert read_config(both, name="both").document == read_config(V1, name="new").document
+
+
+def test_the_new_version_has_no_old_fields_and_an_old_file_is_told_its_own_names() -> None:
+    body = "dataLayer: {discovery: {pluginRef: nobody}}"
+    assert problems(body)[0].startswith("dataLayer.discovery.pluginRef: unknown field")
+    alpha = HEAD.replace("/v1", "/v1alpha1")
+    assert problems(body, head=alpha)[0].startswith("dataLayer.discovery.pluginRef: no plugin is named 'nobody'")
+
+
+def test_the_effective_configuration_is_of_the_newest_version() -> None:
+    text = ALPHA.replace("  peerDiscovery: {pluginRef: peers}\n  crossReplicaSyncerPluginRef: syncer\n", "")
+    shown = Builder(clock=lambda: 0.0, rng=random.Random(7)).build(load(text)).to_yaml()
+    assert shown.startswith("apiVersion: llm-d.ai/v1\n")
+    assert parse_yaml(shown, name="shown")["dataLayer"]["discovery"] == {"endpoints": {"pluginRef": "my-disc"}}
+    assert load(shown).warnings == ()

@@ -4,7 +4,9 @@ One decision is `Director.direct` and the release of its reservation: what heade
 record, metrics, reservation. The yardstick in the same run is what the request cannot do without: `json.loads` of a
 1 KB body. Figures are CPU time of this process; what counts is the ratio, and how it grows.
 
-    python -m bench.decide [--endpoints 1 10 100 1000] [--seconds 1] [--prefixes 20000]
+    python -m bench.decide [--endpoints 1 10 100 1000] [--seconds 1] [--prefixes 20000] [--baseline | --config FILE]
+
+`--baseline` decides by llm-d's optimized baseline (`config/picker/optimized-baseline.yaml`) instead.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from pointsman.epp.config.build import Builder
 from pointsman.epp.config.defaults import load
@@ -28,14 +31,19 @@ BODY = json.dumps({"model": "m", "prompt": "x" * 900, "max_tokens": 100, "temper
 BLOCKS = 4
 
 
-def make_director(endpoints: int, *, rng: random.Random, options: DirectorOptions | None = None) -> Director:
+BASELINE = Path(__file__).parents[1] / "config" / "picker" / "optimized-baseline.yaml"
+
+
+def make_director(
+    endpoints: int, *, rng: random.Random, options: DirectorOptions | None = None, config: str = ""
+) -> Director:
     """Return a director over a pool that looks like one under load."""
     pool = Pool()
     pool.replace([Endpoint(name=f"p{n}", address=f"10.0.{n >> 8}.{n & 255}", port=8000) for n in range(endpoints)])
     for member in pool.members:
         seen = EndpointMetrics(waiting=rng.randrange(5), kv_usage=rng.random(), updated_at=time.monotonic())
         member.scraped(seen, attributes={}, mark=member.mark())
-    scheduler = Builder(clock=time.monotonic, rng=rng).build(load("")).scheduler
+    scheduler = Builder(clock=time.monotonic, rng=rng).build(load(config)).scheduler
     return Director(pool=pool, scheduler=scheduler, records=Records(), rng=rng, options=options)
 
 
@@ -70,14 +78,17 @@ def main() -> None:
     parser.add_argument("--endpoints", type=int, nargs="+", default=[1, 10, 100, 1000])
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--prefixes", type=int, default=20_000)
+    parser.add_argument("--config", type=Path, help="an EndpointPickerConfig to decide by")
+    parser.add_argument("--baseline", action="store_const", dest="config", const=BASELINE)
     options = parser.parse_args()
+    config = options.config.read_text() if options.config else ""
     rng = random.Random(1)
     yardstick = micros(lambda: json.loads(BODY), seconds=options.seconds)
     print(f"json.loads of a {len(BODY)}-byte body: {yardstick:.1f} µs")
     for count in options.endpoints:
         costs = []
         for explain in (False, True):
-            director = make_director(count, rng=rng, options=DirectorOptions(explain=explain))
+            director = make_director(count, rng=rng, options=DirectorOptions(explain=explain), config=config)
             decide = one_decision(director, rng=rng, prefixes=options.prefixes)
             costs.append(micros(decide, seconds=options.seconds))
         plain, explained = costs

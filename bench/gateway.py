@@ -22,8 +22,9 @@ from typing import Any
 
 from bench import wrk
 from bench.parts import Part, wait_for
+from bench.yardstick import smallest
+from pointsman.core.certificates import self_signed
 from pointsman.core.documents import to_yaml
-from pointsman.core.tls import self_signed
 from pointsman.local import envoy
 from pointsman.local.http import get
 from pointsman.local.ports import any_free
@@ -36,11 +37,12 @@ from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway
 from pointsman.render.envoy.listeners import listener, routes
 
 REPLICAS = 4
+ANSWER = '{"choices": []}'
 _METRICS = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n"
 # What the grpcio picker does, and no more: least in flight, ties at random, one more endpoint for a retry; bodies are
 # passed on unread, nobody is scraped.
 SAME_PICK = """\
-apiVersion: llm-d.ai/v1alpha1
+apiVersion: llm-d.ai/v1
 kind: EndpointPickerConfig
 plugins:
 - type: active-request-scorer
@@ -66,6 +68,10 @@ class Variant:
     failure_mode: FailureMode = "FailClose"
     config: str = SAME_PICK
     """The picker's configuration; empty is its own default, with prefix cache and metrics."""
+    python: str = sys.executable
+    """What runs our picker."""
+    smallest: bool = False
+    """Whether Envoy does no more than it must, instead of what our gateway does."""
 
 
 VARIANTS = (
@@ -99,11 +105,18 @@ class Stage:
     """Everything that runs during the comparison."""
 
     def __init__(
-        self, folder: Path, *, replicas: int = REPLICAS, page: str = _METRICS, first: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        replicas: int = REPLICAS,
+        page: str = _METRICS,
+        answer: str = ANSWER,
+        first: Sequence[str] = (),
     ) -> None:
         self._first = first  # what every command begins with
         self._folder = folder
         self._page = page
+        self._answer = answer
         self._envoy = str(envoy.find(os.environ, say=print))
         self.parts: list[Part] = []
         self.servers = [here() for _ in range(replicas)]
@@ -114,18 +127,18 @@ class Stage:
         rows = [(f"s{n}", address) for n, address in enumerate(self.servers)]
         (folder / "endpoints.yaml").write_text(to_yaml(picker_endpoints(rows)))
         (folder / "eds.json").write_text(json.dumps(endpoints(self.servers, version="1")))
-        self._start_envoy("model-servers", self._model_servers())
+        self.start_envoy("model-servers", self._model_servers())
 
-    def _start(self, name: str, command: Sequence[str]) -> Part:
+    def start(self, name: str, command: Sequence[str]) -> Part:
         part = Part([*self._first, *command], log=self._folder / f"{name}.log")
         self.parts.append(part)
         return part
 
-    def _start_envoy(self, name: str, document: dict[str, Any]) -> Part:
+    def start_envoy(self, name: str, document: dict[str, Any]) -> Part:
         path = self._folder / f"{name}.json"
         path.write_text(json.dumps(document))
         flags = ["--concurrency", "1", "--log-level", "error", "--use-dynamic-base-id"]
-        return self._start(name, [self._envoy, "--config-path", str(path), *flags])
+        return self.start(name, [self._envoy, "--config-path", str(path), *flags])
 
     def _model_servers(self) -> dict[str, Any]:
         gateway = Gateway(listen=here(), admin=here(), pickers=(), pool=FilePool(""))
@@ -136,7 +149,7 @@ class Stage:
             },
             {
                 "match": {"prefix": "/"},
-                "direct_response": {"status": 200, "body": {"inline_string": '{"choices": []}'}},
+                "direct_response": {"status": 200, "body": {"inline_string": self._answer}},
             },
         ]
         listeners = [
@@ -158,18 +171,8 @@ class Stage:
         picker = None
         if variant.picker:
             command = self._ours(grpc, metrics, variant) if variant.picker == "ours" else self._grpcio(grpc, variant)
-            picker = self._start(f"{name}-picker", command)
-        rendered = bootstrap(
-            Gateway(
-                listen=address,
-                admin=here(),
-                pickers=(grpc,),
-                picker_tls=variant.tls,
-                failure_mode=variant.failure_mode,
-                pool=FilePool(str(self._folder / "eds.json")),
-            )
-        )
-        proxy = self._start_envoy(name, adapt(rendered, variant=variant))
+            picker = self.start(f"{name}-picker", command)
+        proxy = self.start_envoy(name, self._proxy(variant, listen=address, grpc=grpc))
 
         async def answers() -> bool:
             answer = await get(address, "/v1/models")
@@ -178,9 +181,24 @@ class Stage:
         wait_for(variant.name, answers, parts=self.parts)
         return f"http://{address}/", proxy, picker
 
+    def _proxy(self, variant: Variant, *, listen: Address, grpc: Address) -> dict[str, Any]:
+        if variant.smallest:
+            return smallest(listen, picker=grpc if variant.picker else None, servers=self.servers)
+        rendered = bootstrap(
+            Gateway(
+                listen=listen,
+                admin=here(),
+                pickers=(grpc,),
+                picker_tls=variant.tls,
+                failure_mode=variant.failure_mode,
+                pool=FilePool(str(self._folder / "eds.json")),
+            )
+        )
+        return adapt(rendered, variant=variant)
+
     def _ours(self, grpc: Address, metrics: Address, variant: Variant) -> list[str]:
         return [
-            *(sys.executable, "-m", "pointsman", "epp", "--host", "127.0.0.1", "--grpc-port", str(grpc.port)),
+            *(variant.python, "-m", "pointsman", "epp", "--host", "127.0.0.1", "--grpc-port", str(grpc.port)),
             *("--grpc-health-port", str(here().port), "--metrics-port", str(metrics.port)),
             *("--endpoints-file", str(self._folder / "endpoints.yaml")),
             *(("--cert-path", str(self._folder / "tls")) if variant.tls else ("--secure-serving=false",)),
@@ -283,15 +301,19 @@ def ratios(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+def options(text: str | None, *, seconds: float, sizes: Sequence[int] = (1024, 16384)) -> argparse.ArgumentParser:
+    """Return the flags that every comparison of gateways has."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=seconds, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 16384])
-    args = parser.parse_args()
-    if not wrk.is_there():
-        sys.exit("bench: wrk is not there: install Debian's package `wrk` (apt install wrk)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(sizes))
+    return parser
+
+
+def main() -> None:
+    args = options(__doc__, seconds=3.0).parse_args()
+    wrk.require()
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as name:
         stage = Stage(Path(name))
         try:

@@ -1,22 +1,27 @@
 """What the picker costs beside Envoy: CPU per request as a share of Envoy's own in the same run, and latency.
 
-The default profile does all its work: body read, prompt hashed, queue, cache and prefix scored, every endpoint's
-metrics (a page of vLLM's size) scraped every 50 ms, no prompt ever sent twice. One Envoy worker; the picker and Envoy
-are measured by the scheduler's account of their processes, scraping included.
+Envoy does no more than it must (`yardstick`), with one worker. The picker does all its work: body read, prompt hashed,
+endpoints scored, every endpoint's metrics (a page of vLLM's size) scraped every 50 ms, the response's usage read, no
+prompt ever sent twice. Both are measured by the scheduler's account of their processes, scraping included.
 
 - by size: 8 endpoints, bodies of 1, 16 and 220 KB; then 100 endpoints.
-- idle: what scraping alone takes, before any request.
+- by profile: the default one, and `baseline`, llm-d's optimized baseline (`config/picker/optimized-baseline.yaml`).
+- by interpreter: `--python pure=.venv/bin/python old=../old.sh`, each with an Envoy of its own. All of them are up at
+  once and take turns, so that a slow minute hits each; the ratio is taken turn by turn, and its median is shown.
+- idle: what scraping alone takes, before any request. It does not grow with the requests, so where others take the
+  cores and requests are few, it weighs more on each: the last column leaves it out.
 - half: the same rate, half of what saturates, with the picker and without; the difference is what the picker adds.
 
 Where others want the same cores, rates and latencies say little: `--realtime` (root) puts all parts before them, for
 the seconds of one measurement at a time, and lets them catch up in between.
 
-    python -m bench picker [--seconds 4] [--rounds 3] [--connections 64] [--endpoints 8 100]
-                           [--sizes 1024 16384 225280] [--realtime]
+    python -m bench picker [--seconds 4] [--rounds 3] [--connections 64] [--endpoints 8 100] [--profiles default]
+                           [--sizes 1024 16384 225280] [--python NAME=COMMAND ...] [--no-half] [--realtime]
 """
 
 import argparse
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -24,19 +29,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import wrk
-from bench.gateway import Row, Stage, Variant, measure, median
+from bench.gateway import Row, Stage, Variant, measure, median, options
 from bench.parts import Part
 from bench.scrape import make_page
 
-ALONE = Variant(name="Envoy alone")
-PICKER = Variant(name="Pointsman, default profile", picker="ours", config="")
-_HEAD = "| endpoints | body | requests/s | p50 ms | p99 ms | picker µs/req | Envoy µs/req | picker ÷ Envoy | errors |"
+_BASELINE = Path(__file__).parent.parent / "config/picker/optimized-baseline.yaml"
+PROFILES = {"default": "", "baseline": _BASELINE.read_text()}
+ALONE = Variant(name="Envoy alone", smallest=True)
+# As vLLM answers, with the usage that is read of every response.
+ANSWER = (
+    '{"id":"cmpl-0a4f","object":"text_completion","created":1763000000,"model":"bench","choices":[{"index":0,"text":'
+    '" and leaves","logprobs":null,"finish_reason":"length","stop_reason":null,"prompt_logprobs":null}],"usage":'
+    '{"prompt_tokens":256,"total_tokens":257,"completion_tokens":1,"prompt_tokens_details":null},'
+    '"kv_transfer_params":null}'
+)
+_HEAD = (
+    "| picker | endpoints | body | requests/s | p50 ms | p99 ms | errors | picker µs/req | Envoy µs/req "
+    "| picker ÷ Envoy | without scraping |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
 
 
 class Gateway:
     """One variant that is up, and can be measured."""
 
     def __init__(self, stage: Stage, variant: Variant, *, connections: int, first: Sequence[str]) -> None:
+        self.name = variant.name
         self._url, self._proxy, self.picker = stage.gateway(variant)
         self._connections = connections
         self._first = first
@@ -54,37 +71,46 @@ class Gateway:
             first=self._first,
         )
 
-    def median(self, script: Path, *, args: argparse.Namespace) -> Row:
-        self.measure(script, seconds=args.seconds)  # warms up
-        return median([self.measure(script, seconds=args.seconds) for _ in range(args.rounds)])
+
+def in_turns(gateways: Sequence[Gateway], script: Path, *, args: argparse.Namespace) -> list[list[Row]]:
+    """Return the rounds of each gateway, after one that only warms up."""
+    rounds = [[each.measure(script, seconds=args.seconds) for each in gateways] for _ in range(args.rounds + 1)]
+    return [list(rows) for rows in zip(*rounds[1:], strict=True)]
 
 
-def idle(picker: Part, *, seconds: float) -> float:
-    """Return the share of a core that the picker takes while nobody asks it."""
+def idle(pickers: Sequence[Part], *, seconds: float) -> list[float]:
+    """Return the share of a core that each picker takes while nobody asks it."""
     time.sleep(2.0)  # what starting left to do
-    before, since = picker.cpu(), time.monotonic()
+    before, since = [each.cpu() for each in pickers], time.monotonic()
     time.sleep(seconds)
-    return (picker.cpu() - before) / (time.monotonic() - since)
+    after, took = [each.cpu() for each in pickers], time.monotonic() - since
+    return [(b - a) / took for a, b in zip(before, after, strict=True)]
 
 
-def by_size(gateway: Gateway, *, endpoints: int, folder: Path, args: argparse.Namespace) -> dict[int, Row]:
-    print(_HEAD, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|", sep="\n")
-    rows = {}
+def by_size(
+    gateways: Sequence[Gateway], *, shares: Sequence[float], endpoints: int, folder: Path, args: argparse.Namespace
+) -> dict[int, list[Row]]:
+    print(_HEAD)
+    found = {}
     for size in args.sizes:
-        row = rows[size] = gateway.median(wrk.write_script(folder, size=size, distinct=True), args=args)
-        print(
-            f"| {endpoints} | {size} | {row.rate:.0f} | {row.p50:.1f} | {row.p99:.1f} | {row.picker:.0f} "
-            f"| {row.envoy:.0f} | {row.picker / row.envoy:.2f} | {row.errors} |",
-            flush=True,
-        )
-    return rows
+        turns = in_turns(gateways, wrk.write_script(folder, size=size, distinct=True), args=args)
+        found[size] = [median(rows) for rows in turns]
+        for gateway, share, rows, row in zip(gateways, shares, turns, found[size], strict=True):
+            ratio = statistics.median(each.picker / each.envoy for each in rows)
+            apart = statistics.median((each.picker - share / each.rate * 1e6) / each.envoy for each in rows)
+            print(
+                f"| {gateway.name} | {endpoints} | {size} | {row.rate:.0f} | {row.p50:.1f} | {row.p99:.1f} "
+                f"| {row.errors} | {row.picker:.0f} | {row.envoy:.0f} | {ratio:.2f} | {apart:.2f} |",
+                flush=True,
+            )
+    return found
 
 
 def at_half(gateways: Sequence[Gateway], *, rate: float, size: int, folder: Path, args: argparse.Namespace) -> None:
     """Print the latencies of all gateways at half of a rate: every connection rests so long between two requests."""
     rest = round(args.connections / (rate / 2) * 1000)
     script = wrk.write_script(folder, size=size, distinct=True, delay=rest)
-    alone, picked = (gateway.median(script, args=args) for gateway in gateways)
+    alone, picked = (median(rows) for rows in in_turns(gateways, script, args=args))
     print(f"\nAt half of what saturates, {size} bytes ({picked.rate:.0f} requests/s; Envoy alone: {alone.rate:.0f}):")
     print(
         f"the picker adds {picked.p50 - alone.p50:.2f} ms to a p50 of {alone.p50:.2f} "
@@ -94,19 +120,28 @@ def at_half(gateways: Sequence[Gateway], *, rate: float, size: int, folder: Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=64)
+    parser = options(__doc__, seconds=4.0, sizes=(1024, 16384, 225280))
     parser.add_argument("--endpoints", type=int, nargs="+", default=[8, 100])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 16384, 225280])
+    parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=["default"])
+    parser.add_argument("--python", nargs="+", default=[f"this={sys.executable}"], help="interpreters, as NAME=COMMAND")
+    parser.add_argument("--no-half", action="store_true", help="leave latencies at half of the rate out")
     parser.add_argument("--realtime", action="store_true", help="put all parts before others on this machine")
     args = parser.parse_args()
-    if not wrk.is_there():
-        sys.exit("bench: wrk is not there: install Debian's package `wrk` (apt install wrk)")
+    wrk.require()
     print(f"{args.connections} connections, {args.rounds} rounds of {args.seconds:g} s, {os.cpu_count()} cores\n")
     for endpoints in args.endpoints:
         compare(endpoints, args=args)
+
+
+def variants(args: argparse.Namespace) -> list[Variant]:
+    """Return every interpreter with every profile."""
+    found = []
+    for given in args.python:
+        name, _, command = given.rpartition("=")
+        for profile in args.profiles:
+            called = f"{name or command}, {profile}"
+            found.append(Variant(name=called, picker="ours", config=PROFILES[profile], python=command, smallest=True))
+    return found
 
 
 def compare(endpoints: int, *, args: argparse.Namespace) -> None:
@@ -114,16 +149,17 @@ def compare(endpoints: int, *, args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as name:
         folder = Path(name)
         first = ("chrt", "--fifo", "10") if args.realtime else ()
-        stage = Stage(folder, replicas=endpoints, page=make_page().decode(), first=first)
+        stage = Stage(folder, replicas=endpoints, page=make_page().decode(), answer=ANSWER, first=first)
         try:
-            picked = Gateway(stage, PICKER, connections=args.connections, first=first)
-            assert picked.picker is not None
-            share = idle(picked.picker, seconds=args.seconds)
-            print(f"{endpoints} endpoints, idle: scraping every 50 ms takes the picker {share:.2f} core\n", flush=True)
-            rows = by_size(picked, endpoints=endpoints, folder=folder, args=args)
-            alone = Gateway(stage, ALONE, connections=args.connections, first=first)
-            size = args.sizes[0]
-            at_half((alone, picked), rate=rows[size].rate, size=size, folder=folder, args=args)
+            pickers = [Gateway(stage, each, connections=args.connections, first=first) for each in variants(args)]
+            shares = idle([each.picker for each in pickers if each.picker is not None], seconds=args.seconds)
+            said = ", ".join(f"{each.name} {share:.2f}" for each, share in zip(pickers, shares, strict=True))
+            print(f"{endpoints} endpoints, idle: scraping every 50 ms takes so many cores: {said}\n", flush=True)
+            rows = by_size(pickers, shares=shares, endpoints=endpoints, folder=folder, args=args)
+            if not args.no_half:
+                alone = Gateway(stage, ALONE, connections=args.connections, first=first)
+                size = args.sizes[0]
+                at_half((alone, pickers[0]), rate=rows[size][0].rate, size=size, folder=folder, args=args)
             print(flush=True)
         finally:
             stage.end()

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,23 +56,30 @@ class Load:
     errors: int
 
 
-def is_there() -> bool:
-    return shutil.which("wrk") is not None
+def require() -> None:
+    """End with what to do when it is not there."""
+    if shutil.which("wrk") is None:
+        sys.exit("bench: wrk is not there: install Debian's package `wrk` (apt install wrk)")
 
 
-def write_script(folder: Path, *, size: int, prompts: int = 32, distinct: bool = False, delay: int = 0) -> Path:
+def write_script(
+    folder: Path, *, size: int, prompts: int = 32, distinct: bool = False, delay: int = 0, model_last: bool = False
+) -> Path:
     """Write a wrk script that sends different prompts of this size in turn; never the same again when `distinct`.
 
-    With a `delay` each connection waits that many milliseconds, on average, before it sends.
+    With a `delay` each connection waits that many milliseconds, on average, before it sends. The model stands before
+    the prompt, or behind it with `model_last`.
     """
-    bodies = folder / f"bodies-{size}"
+    bodies = folder / f"bodies-{size}{'-last' if model_last else ''}"
     filler = "The points are set before the train arrives. " * (size // 45 + 1)
     lines = []
     for number in range(prompts):
         empty = json.dumps({"model": "bench", "max_tokens": 1, "prompt": f"{'0000' if distinct else f'{number:04}'} "})
-        lines.append(empty[:-2] + filler[: size - len(empty)] + empty[-2:])
+        line = empty[:-2] + filler[: size - len(empty)] + empty[-2:]
+        front = '"model": "bench", '
+        lines.append("{" + line[1:-1].replace(front, "", 1) + f", {front[:-2]}}}" if model_last else line)
     bodies.write_text("\n".join(lines))
-    script = folder / f"post-{size}-{delay}.lua"
+    script = folder / f"post-{size}-{delay}{'-last' if model_last else ''}.lua"
     extra = (_DISTINCT if distinct else "") + (_DELAY % (2 * delay) if delay else "")
     script.write_text(_SCRIPT % (bodies, extra))
     return script

@@ -22,7 +22,7 @@ from bench import wrk
 from bench.parts import Part
 from pointsman.local.ports import any_free, free_span
 from pointsman.sim.engine.engine import EngineConfig, Work
-from pointsman.sim.engine.latency import StepModel
+from pointsman.sim.engine.stepmodel import StepModel
 from pointsman.sim.engine.steps import StepEngine
 
 _SCRIPT = """
@@ -110,7 +110,7 @@ def resident(part: Part) -> float:
 
 def virtual(engines: int, *, requests: int = 150) -> float:
     """Return the simulated output tokens per second of CPU time, which is wall time on a machine that has it."""
-    model = StepModel(base=0.013, prefill_token=40e-6, decode_seq=11e-6, context_token=0.095e-6)
+    model = StepModel(weights=0.013, token=40e-6, decode_seq=11e-6, context_token=0.095e-6)
     fleet = [StepEngine(EngineConfig(max_num_seqs=128, blocks=30_000), latency=model) for _ in range(engines)]
     works = [Work(str(i), 300 + i % 700, 400) for i in range(requests * engines)]
     began, at, turn = time.process_time(), 0.0, 0

@@ -1,6 +1,7 @@
 """Simulators for the tests of this folder."""
 
 from collections.abc import Iterator
+from typing import IO
 
 import pytest
 from tests.sim.simulator import Simulator, Start
@@ -11,8 +12,8 @@ def start() -> Iterator[Start]:
     """Start simulators with the given flags; all are stopped afterwards."""
     running: list[Simulator] = []
 
-    def begin(*flags: str, env: dict[str, str] | None = None) -> Simulator:
-        running.append(Simulator(*flags, env=env))
+    def begin(*flags: str, env: dict[str, str] | None = None, log: IO[str] | None = None) -> Simulator:
+        running.append(Simulator(*flags, env=env, log=log))
         return running[-1].wait_ready()
 
     yield begin

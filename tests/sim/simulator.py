@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import IO
 
 import httpx
 from tests.ports import fresh_port
@@ -15,13 +16,13 @@ from tests.ports import fresh_port
 class Simulator:
     """The process and its address."""
 
-    def __init__(self, *flags: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, *flags: str, env: dict[str, str] | None = None, log: IO[str] | None = None) -> None:
         self.port = fresh_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "pointsman", "sim", "--host", "127.0.0.1", "--port", str(self.port)]
         flags = flags if "--model" in flags else ("--model", "test-model", *flags)
         self.process = subprocess.Popen(
-            [*command, *flags], env={**os.environ, **(env or {})}, stderr=subprocess.PIPE, text=True
+            [*command, *flags], env={**os.environ, **(env or {})}, stdout=log, stderr=subprocess.PIPE, text=True
         )
 
     def wait_ready(self, *, scheme: str = "http") -> "Simulator":

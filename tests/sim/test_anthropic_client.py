@@ -1,8 +1,14 @@
 """The official Anthropic client against a real simulator process."""
 
-import anthropic
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.sim.simulator import Simulator, Start
+
+if TYPE_CHECKING:  # seconds to import, and each worker collects every test
+    import anthropic
 
 TOOL: anthropic.types.ToolParam = {
     "name": "get_weather",
@@ -16,6 +22,8 @@ TOOL: anthropic.types.ToolParam = {
 
 
 def connect(simulator: Simulator) -> anthropic.Anthropic:
+    import anthropic
+
     return anthropic.Anthropic(base_url=simulator.url, api_key="none", max_retries=0)
 
 
@@ -68,5 +76,7 @@ def test_a_forced_tool_is_called_with_arguments_that_fit(start: Start, streamed:
 
 
 def test_an_unknown_model_is_not_found(shared: Simulator) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.NotFoundError):
         connect(shared).messages.create(model="nope", max_tokens=5, messages=[{"role": "user", "content": "x"}])

@@ -71,13 +71,36 @@ def test_stored_blocks_are_announced_with_their_tokens_and_hashes(start: Start, 
     ids = tokens.encode(TEXT)
     keys = hashing.chain(ids, start=hashing.root("test-model"), block_size=8)
     kind, hashes, parent, stored, size, lora_id, medium, lora_name, extra = event
-    assert (kind, hashes, parent, size) == ("BlockStored", keys, 0, 8)
+    assert (kind, hashes, parent, size) == ("BlockStored", keys, None, 8)
     assert stored == ids[: len(keys) * 8]
     assert (lora_id, medium, lora_name, extra) == (None, "GPU", None, None)
     assert first["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
     second = ask(simulator, TEXT + "And more.")
     assert second["usage"]["prompt_tokens_details"] == {"cached_tokens": len(keys) * 8}
     assert simulator.metric("vllm:prefix_cache_hits_total") == len(keys) * 8
+
+
+def test_events_reach_a_subscriber_at_an_address_of_ipv6(start: Start) -> None:
+    context = zmq.Context()
+    socket: zmq.Socket[bytes] = context.socket(zmq.SUB)
+    socket.setsockopt(zmq.IPV6, 1)
+    port = socket.bind_to_random_port("tcp://[::1]")
+    socket.subscribe(b"")
+    simulator = start("--enable-kvcache", "--event-batch-size", "1", "--zmq-endpoint", f"tcp://[::1]:{port}")
+    for turn in range(50):  # the first ones may leave before the subscription has arrived
+        ask(simulator, f"{turn} {TEXT}", max_tokens=1)
+        if socket.poll(100):
+            break
+    assert socket.recv_multipart(zmq.NOBLOCK)[0].endswith(b"@test-model")
+    socket.close(linger=0)
+    context.term()
+
+
+def test_a_bad_endpoint_ends_the_start_before_it_says_ready() -> None:
+    simulator = Simulator("--enable-kvcache", "--zmq-endpoint", "nonsense")
+    _, said = simulator.process.communicate(timeout=30)
+    assert simulator.process.returncode != 0
+    assert "nonsense cannot be used for KV events" in said and "ready" not in said
 
 
 def test_maps_and_evictions(start: Start, subscriber: Subscriber) -> None:

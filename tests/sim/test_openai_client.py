@@ -1,14 +1,21 @@
 """The official OpenAI client against a real simulator process."""
 
-import json
+from __future__ import annotations
 
-import openai
+import json
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.sim.simulator import Simulator
+
+if TYPE_CHECKING:  # seconds to import, and each worker collects every test
+    import openai
 
 
 @pytest.fixture
 def client(shared: Simulator) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=f"{shared.url}/v1", api_key="none", max_retries=0)
 
 
@@ -52,6 +59,8 @@ def test_completions_of_token_ids_streamed(client: openai.OpenAI) -> None:
 
 
 def test_errors_have_the_status_and_body_that_the_client_knows(client: openai.OpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.NotFoundError, match=r"The model `nope` does not exist\."):
         client.chat.completions.create(model="nope", messages=[{"role": "user", "content": "x"}], stream=True)
     with pytest.raises(openai.BadRequestError, match="n must be at least 1"):
@@ -156,6 +165,8 @@ def test_logprobs_and_stop(client: openai.OpenAI) -> None:
 
 
 def test_embeddings_in_both_encodings(client: openai.OpenAI) -> None:
+    import openai
+
     floats = client.embeddings.create(model="test-model", input=["one two", "three"], encoding_format="float")
     packed = client.embeddings.create(model="test-model", input=["one two", "three"])  # base64 by default
     assert [len(item.embedding) for item in floats.data] == [384, 384]

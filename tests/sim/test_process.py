@@ -15,7 +15,7 @@ from tests.ports import fresh_port, fresh_span
 from tests.sim.simulator import Simulator, Start
 from tests.waiting import wait_until
 
-from pointsman.core.tls import self_signed
+from pointsman.core.certificates import self_signed
 
 CHAT = {"model": "test-model", "messages": [{"role": "user", "content": "x"}]}
 

@@ -40,46 +40,103 @@ def serve(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
     return 0
 
 
-@sim.command
-def fit(
-    run: Path,
+fit = App(name="fit", help_flags=["--help", "-h"], version_flags=[])
+sim.command(fit)
+
+
+@fit.default
+def fit_model(
+    runs: Annotated[list[Path], Parameter(negative=())],
     *,
     out: Path | None = None,
-    model: Path | None = None,
+    model: str | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    plot: Path | None = None,
     num_gpu_blocks: int | None = None,
-    held_out: bool = False,
+    held_out: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Fit a step model to a recorded run of vLLM, and print its errors.
+    """Fit a model of a GPU's steps to recorded runs of vLLM, and print its errors.
 
     Parameters
     ----------
-    run
-        Folder with meta.json and requests.jsonl.
+    runs
+        Folders with meta.json, requests.jsonl and, where there are any, steps.csv.gz or vllm.log: runs of one engine.
     out
-        Where to write the coefficients, for --step-model; without it they are printed.
+        Where to write the model, for --latency-model; without it it is printed.
     model
-        Fit nothing: print the errors of these coefficients on the run.
+        Fit nothing: print the errors of this model (a file, or the name of a shipped one) on the runs.
+    as_json
+        Print the errors in percent as JSON: of one run, or by the names of several.
+    plot
+        Where to write an SVG of the first run, recorded against simulated.
     num_gpu_blocks
-        Size of the KV cache in blocks of 16 tokens, if it ran full and meta.json does not tell.
+        Size of the KV cache in blocks, if it ran full and meta.json does not tell.
     held_out
-        Fit nothing: print the errors on requests that the fit has not seen, a third of them at a time.
+        Print the errors on what a fit has not seen: each run left out in turn, or the later half of a single one.
 
     """
-    from pointsman.core.documents import read_yaml
-    from pointsman.sim.engine.latency import step_model
-    from pointsman.sim.fit import fit as fitting
-    from pointsman.sim.fit import recordings
+    from pointsman.sim.fit import command
 
-    recording = recordings.load(run, blocks=num_gpu_blocks)
-    if held_out:
-        sys.stdout.write(fitting.show(fitting.held_out(recording)))
-        return 0
-    found = step_model(read_yaml(model), name=str(model)) if model else fitting.fit(recording)
-    sys.stdout.write(fitting.show(fitting.table(recording, found)))
-    if model is None:
-        text = fitting.document(recording, found)
-        if out is None:
-            sys.stdout.write("\n" + text)
-        else:
-            out.write_text(text)
+    asked = command.Asked(
+        runs, out=out, model=model, as_json=as_json, plot=plot, blocks=num_gpu_blocks, held_out=held_out
+    )
+    sys.stdout.write(command.run(asked))
+    return 0
+
+
+record = App(name="record", help_flags=["--help", "-h"], version_flags=[])
+sim.command(record)
+
+
+@record.default
+def record_run(
+    url: str,
+    *,
+    out: Path,
+    rate: float = 10.0,
+    seconds: float = 60.0,
+    prompt_tokens: int = 250,
+    output_tokens: int = 200,
+    longest: int = 4096,
+    seed: int = 1,
+    setting: Annotated[list[str] | None, Parameter(negative=())] = None,
+    log: Path | None = None,
+) -> int:
+    """Record a running vLLM: send it a load, and write when each request got its tokens, for `pointsman sim fit`.
+
+    Parameters
+    ----------
+    url
+        Where it serves, such as http://127.0.0.1:8000.
+    out
+        Folder of the recording.
+    rate
+        Requests per second.
+    seconds
+        How long.
+    prompt_tokens
+        Mean size of prompts.
+    output_tokens
+        Mean size of answers.
+    longest
+        A prompt and its answer together have at most so many tokens: the engine's --max-model-len, or less.
+    seed
+        Of the load: the same seed sends the same one.
+    setting
+        A setting of the engine that its own pages do not tell, as NAME=VALUE: max_num_seqs=256. May be repeated.
+    log
+        The file that vLLM, started with --enable-logging-iteration-details, writes its log to: what each step held.
+
+    """
+    import asyncio
+
+    from pointsman.sim.fit import record as recording
+    from pointsman.sim.fit.enginelog import EngineLog
+
+    load = recording.Load(
+        rate=rate, seconds=seconds, prompt_tokens=prompt_tokens, output_tokens=output_tokens, longest=longest, seed=seed
+    )
+    settings = recording.read_settings(setting or [])
+    steps = None if log is None else EngineLog(log)
+    sys.stdout.write(recording.write(out, asyncio.run(recording.record(url, load, settings=settings, log=steps))))
     return 0

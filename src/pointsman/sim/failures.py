@@ -26,10 +26,11 @@ _TYPES = {
 class Refusal(PointsmanError):
     """A request that gets an error instead of an answer."""
 
-    def __init__(self, status: int, message: str, *, param: str | None = None) -> None:
+    def __init__(self, status: int, message: str, *, param: str | None = None, allowed: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.param = param
+        self.allowed = allowed  # methods that would do, where the asked one does not
 
     def document(self) -> dict[str, Any]:
         """Return the body as vLLM writes it."""

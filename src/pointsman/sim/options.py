@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pointsman.core.documents import read_yaml
 from pointsman.core.durations import parse_duration
 from pointsman.core.errors import UserError
-from pointsman.core.logs import cut
+from pointsman.core.lines import cut
 from pointsman.core.numbers import bounded_int, is_count, whole
 from pointsman.sim.settings import OPTIONS, Settings, check
 

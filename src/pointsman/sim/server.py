@@ -11,25 +11,28 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.request import urlretrieve
 
 from pointsman.core.budget import Budget
-from pointsman.core.documents import parse_yaml, read_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.http import Limits, Listener, Request, Response, Server
 from pointsman.core.logs import get_logger
 from pointsman.core.loop import on_signals, wait_while
+from pointsman.core.tls import load_self_signed, server_context
 from pointsman.sim.api.routes import Routes
-from pointsman.sim.engine.latency import StepModel, step_model
+from pointsman.sim.engine.stepmodel import StepModel
 from pointsman.sim.failures import Refusal, fault
+from pointsman.sim.fit import presets
 from pointsman.sim.grpc import rpc
 from pointsman.sim.pod.pod import Pod
 from pointsman.sim.settings import Settings
 from pointsman.sim.text.dataset import Dataset
 
-SHIPPED = "rtxpro6000-llama-3.1-8b.yaml"
+if TYPE_CHECKING:
+    from pointsman.sim.pod.events import Publisher
+
 _LOG = get_logger(__name__)
 
 
@@ -73,16 +76,11 @@ def identity(settings: Settings, *, pod: int, port: int, environ: Mapping[str, s
 
 
 def load_step_model(settings: Settings) -> StepModel | None:
-    """Return the step model that the settings ask for: a file's, or the shipped one.
+    """Return the step model that the settings ask for, if any.
 
-    Raises UserError when the file is not one.
+    Raises UserError when there is none of that name, or the file is not one.
     """
-    if settings.latency_calculator != "step":
-        return None
-    if settings.step_model:
-        return step_model(read_yaml(Path(settings.step_model)), name=settings.step_model)
-    text = (files("pointsman.sim") / "models" / SHIPPED).read_bytes()
-    return step_model(parse_yaml(text, name=SHIPPED), name=SHIPPED)
+    return presets.load(settings.latency_model or presets.DEFAULT) if settings.in_steps else None
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
@@ -92,11 +90,9 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """
     if not settings.self_signed_certs and not settings.ssl_certfile:
         return None
-    from pointsman.core import tls  # only here: it needs a heavy library that most simulators do not
-
-    context = tls.server_context(alpn=("http/1.1",), min_version="VersionTLS12")
+    context = server_context(alpn=("http/1.1",), min_version="VersionTLS12")
     if settings.self_signed_certs:
-        tls.load_self_signed(context)
+        load_self_signed(context)
     else:
         load_certificate(context, settings)
     return context
@@ -138,8 +134,8 @@ async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIte
         settings = replace(settings, enable_kvcache=False)  # an encoder keeps no keys and values
     model, context = load_step_model(settings), tls_context(settings)
     dataset = await asyncio.to_thread(open_dataset, settings)
-    async with Server() as server, asyncio.TaskGroup() as tasks:
-        served, running = [], []
+    async with Server() as server:
+        served, jobs = [], []
         for place in places(settings):
             listener = await _listen(server, settings, place=place, tls=context)
             pod = Pod(settings, port=listener.port, rank=place.rank, step_model=model, dataset=dataset)
@@ -149,14 +145,16 @@ async def serving(settings: Settings, *, environ: Mapping[str, str]) -> AsyncIte
                 listener.http2 = Speaker(pod, budget=server.budget)
             served.append(Served(pod, listener))
             if settings.enable_kvcache and (settings.zmq_endpoint or settings.kv_events_replay_endpoint):
-                running.append(tasks.create_task(_publish(pod, place=place, environ=environ)))
+                jobs.append(_publisher(pod, place=place, environ=environ).run)
         if context is not None and settings.ssl_certfile:
-            running.append(tasks.create_task(_reload(context, settings)))
-        try:
-            yield served
-        finally:
-            for task in running:
-                task.cancel()
+            jobs.append(partial(_reload, context, settings))
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(job()) for job in jobs]
+            try:
+                yield served
+            finally:
+                for task in running:
+                    task.cancel()
 
 
 async def _listen(server: Server, settings: Settings, *, place: Place, tls: ssl.SSLContext | None) -> Listener:
@@ -168,8 +166,11 @@ def _not_yet(_request: Request) -> Response:
     return fault(503, "The server is starting")
 
 
-async def _publish(pod: Pod, *, place: Place, environ: Mapping[str, str]) -> None:
-    """Publish a pod's KV events until cancelled."""
+def _publisher(pod: Pod, *, place: Place, environ: Mapping[str, str]) -> "Publisher":
+    """Return the publisher of a pod's KV events, its sockets open.
+
+    Raises UserError when an endpoint cannot be used: before anybody is told that the pod is ready.
+    """
     import zmq  # only here: it costs memory and start-up time
 
     from pointsman.sim.pod.events import Publisher, shift_port
@@ -192,7 +193,7 @@ async def _publish(pod: Pod, *, place: Place, environ: Mapping[str, str]) -> Non
     assert events is not None
     pod.on_blocks = lambda: publisher.publish(events) if events else None
     pod.on_blocks()
-    await publisher.run()
+    return publisher
 
 
 async def _reload(context: ssl.SSLContext, settings: Settings) -> None:

@@ -70,6 +70,9 @@ class Settings:
     enable_sleep_mode: bool = flag(False, "allow /sleep (needs VLLM_SERVER_DEV_MODE=1 too)")
     enable_request_id_headers: bool = flag(False, "read and return X-Request-Id")
     log_http: bool = flag(False, "log requests and answers")
+    enable_logging_iteration_details: bool = flag(
+        False, "print a line for each step, as vLLM does; needs --latency-model"
+    )
     latency_calculator: str = flag("", "latency model", choices=("", "constant", "per-token", "step"), admin=True)
     time_to_first_token: float = _time("time to the first token")
     time_to_first_token_std_dev: float = _time("its standard deviation, 30 % of it at most")
@@ -130,7 +133,7 @@ class Settings:
     host: str = flag("0.0.0.0", "address to listen on")  # noqa: S104 - a pod serves its network, as vLLM does
     metrics_dialect: str = flag("sim", "labels of the metrics: the Go simulator's or vLLM's", choices=("sim", "vllm"))
     pods: int = flag(1, "independent simulators in this process, on ports port..port+N-1", low=1, high=10000)
-    step_model: str = flag("", "coefficients for --latency-calculator step; empty: the shipped ones")
+    latency_model: str = flag("", "steps of a GPU: a shipped model's name, or a file of `pointsman sim fit`")
     max_num_batched_tokens: int = flag(2048, "tokens that one step computes (step model)", low=1)
     async_scheduling: bool = flag(True, "put a step together while the one before runs (step model)")
     drain_timeout: float = flag(30.0, "how long open requests may take after SIGTERM", kind="duration", low=0)
@@ -147,6 +150,11 @@ class Settings:
     def names(self) -> tuple[str, ...]:
         """The names under which the base model is served; the first is shown in answers."""
         return self.served_model_name or (self.model,)
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether all sequences share the steps of a GPU."""
+        return self.latency_calculator == "step" or bool(self.latency_model)
 
     def pace(self) -> Pace:
         """Return the latency settings of the Go models."""
@@ -243,8 +251,14 @@ def _replay(s: Settings) -> str | None:
     return None
 
 
+def _steps(s: Settings) -> str | None:
+    if s.latency_model and s.latency_calculator not in {"", "step"}:
+        return f"--latency-model and --latency-calculator {s.latency_calculator} exclude each other: choose one"
+    return None
+
+
 def _budget(s: Settings) -> str | None:
-    if s.latency_calculator == "step" and s.max_num_batched_tokens < s.max_num_seqs:
+    if s.in_steps and s.max_num_batched_tokens < s.max_num_seqs:
         return f"--max-num-batched-tokens must be at least --max-num-seqs, {s.max_num_seqs}"
     return None
 
@@ -269,6 +283,7 @@ RULES = (
     _tls,  # half a certificate serves nobody
     _dataset,  # an answer has one source
     _replay,  # the second to bind would fail, with a message that names neither
+    _steps,  # a model of steps has no use for another calculator
     _budget,  # every decoding sequence needs one token of each step
     _ranges,  # empty ranges have nothing to draw from
 )

@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman.sim.server import identity
-from pointsman.sim.settings import Settings
+from pointsman.core.errors import UserError
+from pointsman.sim.server import identity, load_step_model
+from pointsman.sim.settings import Settings, check
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,17 @@ def test_no_two_pods_answer_under_the_same_name(pods: int, environ: dict[str, st
     settings = replace(Settings(), pods=pods)
     names = [identity(settings, pod=n, port=8200 + n, environ=environ)["x-inference-pod"] for n in range(pods)]
     assert names == shown
+
+
+@pytest.mark.parametrize("name", ["h200-llama-3.1-8b", "rtxpro6000-llama-3.1-8b"])
+def test_a_shipped_model_runs_by_its_name(name: str) -> None:
+    model = load_step_model(check(Settings(model="m", latency_model=name)))
+    assert model is not None and 0.001 < model.weights < 0.1
+
+
+def test_a_model_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UserError, match=r"a100 is no file and not shipped: choose from h200-llama-3\.1-8b, rtxpro6000"):
+        load_step_model(Settings(model="m", latency_model="a100"))
+    with pytest.raises(UserError, match="exclude each other"):
+        check(Settings(model="m", latency_model="x", latency_calculator="constant"))
+    assert load_step_model(Settings(model="m")) is None

@@ -14,7 +14,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from pointsman.core.http import Request, Response
+from pointsman.core.lines import cut
 from pointsman.sim.api.intake import resolve
+from pointsman.sim.api.messages import conversation
 from pointsman.sim.failures import Refusal
 from pointsman.sim.pod.pod import Pod
 from pointsman.sim.text import bodies, tokens
@@ -32,13 +34,40 @@ def reply(document: Any, *, status: int = 200) -> Response:
 
 def models(pod: Pod, _request: Request) -> Response:
     """GET /v1/models: every name of the base model, then the adapters."""
+    return reply({"object": "list", "data": _models(pod)})
+
+
+def model(pod: Pod, name: str) -> Response:
+    """GET /v1/models/NAME: one of them."""
+    for each in _models(pod):
+        if each["id"] == name:
+            return reply(each)
+    raise Refusal(404, f"The model `{cut(name, most=200)}` does not exist.", param="model")
+
+
+def past_response(pod: Pod, name: str) -> Response:
+    """GET /v1/responses/ID: an answer that was given, as long as it is kept."""
+    found = pod.answers.get(name.removeprefix("resp_"))
+    if found is None:
+        raise Refusal(404, f"Response with id '{cut(name, most=200)}' not found.", param="response_id")
+    return Response(body=found)
+
+
+def count_tokens(pod: Pod, request: Request) -> Response:
+    """POST /v1/messages/count_tokens: how many tokens a message would have."""
+    read = bodies.decode(request.body, bodies.CountTokens)
+    resolve(pod, read.model)
+    return reply({"input_tokens": from_messages(conversation(read)).count})
+
+
+def _models(pod: Pod) -> list[dict[str, Any]]:
     settings = pod.settings
     shared = {"object": "model", "created": int(pod.wall()), "owned_by": "vllm"}
     window = {"max_model_len": settings.max_model_len}
     base = [{"id": n, **shared, "root": settings.model, "parent": None, **window} for n in settings.names]
     parent = settings.names[0]
     adapters = [{"id": n, **shared, "root": path, "parent": parent, **window} for n, path in pod.loras.items()]
-    return reply({"object": "list", "data": base + adapters})
+    return base + adapters
 
 
 def load_lora(pod: Pod, request: Request) -> Response:
@@ -99,17 +128,20 @@ def _base_only(pod: Pod, model: str | None) -> None:
 
 
 def _features(prompt: Prompt) -> dict[str, Any]:
-    """Return where the media of a prompt stand, spread evenly over its tokens."""
-    span = max(prompt.count // (len(prompt.media) + 1), 1)
-    places = [{"offset": span * (i + 1), "length": 1} for i in range(len(prompt.media))]
+    """Return where the media of a prompt stand, spread evenly over its tokens; their contents are their hashes."""
+    total = prompt.count
+    span = max(total // len(prompt.media), 1)
     kinds = {"img": "image", "audio": "audio", "video": "video"}
     hashes: dict[str, list[str]] = {}
     spots: dict[str, list[dict[str, int]]] = {}
-    for name, place in zip(prompt.media, places, strict=True):
+    contents: dict[str, list[str]] = {}
+    for index, name in enumerate(prompt.media):
         kind = kinds[name.split("_")[1]]
+        offset = max(min(index * span, total - 1), 0)
         hashes.setdefault(kind, []).append(name)
-        spots.setdefault(kind, []).append(place)
-    return {"mm_hashes": hashes, "mm_placeholders": spots, "kwargs_data": None}
+        contents.setdefault(kind, []).append(base64.b64encode(name.encode()).decode())
+        spots.setdefault(kind, []).append({"offset": offset, "length": max(min(span, total - offset), 1)})
+    return {"mm_hashes": hashes, "mm_placeholders": spots, "kwargs_data": contents}
 
 
 def embeddings(pod: Pod, request: Request) -> Response:
@@ -124,8 +156,6 @@ def embeddings(pod: Pod, request: Request) -> Response:
     prompts = from_field(read.input, name="input")
     if len(prompts) * size > _MOST_NUMBERS:
         raise Refusal(400, f"One request may ask for at most {_MOST_NUMBERS} numbers", param="dimensions")
-    if any(prompt.text == "" and prompt.echo == "" for prompt in prompts):
-        raise Refusal(400, "input must not be empty", param="input")
     data = [
         {"object": "embedding", "index": i, "embedding": _packed(vector(p.ids, size), form=form)}
         for i, p in enumerate(prompts)

@@ -18,8 +18,8 @@ from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.job import Caller, Job
 from pointsman.sim.jobs.spec import ChoiceSpec, Spec
 from pointsman.sim.pod.pod import Pod
-from pointsman.sim.text import tools
-from pointsman.sim.text.answers import Answer, cut, echo, random_answer
+from pointsman.sim.text import schemas, tools
+from pointsman.sim.text.answers import Answer, cut, echo, echo_ids, random_answer
 from pointsman.sim.text.prompts import Prompt
 
 # What a prefill pod hands to the decode pod. There is no memory behind it, hence the names.
@@ -61,7 +61,7 @@ def accept(pod: Pod, plan: Plan, *, request: Caller, request_id: str, headers: b
     shown, lora = resolve(pod, plan.model)
     plans.validate(plan)
     if plan.tools and not settings.skip_tool_validation:
-        tools.check(plan.tools, style=plan.tool_style)
+        tools.check(plan.tools)
     spec = _spec(pod, plan, request_id=request_id, model=shown, lora=lora, headers=headers)
     writer, pause = plan.writer, None
     if settings.omni and plan.images:
@@ -72,11 +72,19 @@ def accept(pod: Pod, plan: Plan, *, request: Caller, request_id: str, headers: b
     silent = forced or _below_threshold(pod, spec, plan)
     if silent:
         spec = spec.without_words("cache_threshold")
-    job = Job(request, spec, writer(spec), done=pod.jobs.discard, pause=pause)
+    done = partial(_keep, pod) if plan.keeps else pod.jobs.discard
+    job = Job(request, spec, writer(spec), done=done, pause=pause)
     if silent:
         job.answer_at_once()
     else:
         _start(pod, job, plan)
+
+
+def _keep(pod: Pod, job: Job) -> None:
+    """Let go of a job, but keep its whole answer for those who ask again."""
+    pod.jobs.discard(job)
+    if job.choices:
+        pod.answers.put(job.spec.id, job.writer.whole(job.choices))
 
 
 def _is_true(value: bytes | None) -> bool:
@@ -148,9 +156,10 @@ def _choices(pod: Pod, plan: Plan, *, request_id: str, reason: str | None) -> tu
     for prompt in prompts:
         _check_window(prompt, limit=plan.max_tokens, window=pod.settings.max_model_len)
         for _ in range(plan.n):
-            chance = Chance(pod.settings.seed, request_id, len(found), "answer")
+            drawn_by = request_id if plan.seed is None else f"seed {plan.seed} {prompt.text or prompt.echo}"
+            chance = Chance(pod.settings.seed, drawn_by, len(found), "answer")
             calls = _calls(pod, plan, chance)
-            answer = _spoken(calls) if calls else _answer(pod, prompt, plan, chance)
+            answer = _spoken(calls) if calls else _cut_to_fit(_answer(pod, prompt, plan, chance), prompt, pod.capacity)
             found.append(ChoiceSpec(prompt, answer, reason or answer.finish_reason, calls))
     return tuple(found)
 
@@ -177,12 +186,23 @@ def _spoken(made: list[tools.Token]) -> Answer:
     return Answer([piece or "" for _, piece, _ in made], "tool_calls")
 
 
+def _cut_to_fit(answer: Answer, prompt: Prompt, capacity: int | None) -> Answer:
+    """Return what the KV cache has room for; an engine that is full ends an answer, it does not refuse it."""
+    if capacity is None or prompt.count + len(answer.pieces) <= capacity:
+        return answer
+    room = max(capacity - prompt.count, 1)
+    return Answer(answer.pieces[:room], "length", answer.ids[:room])
+
+
 def _answer(pod: Pod, prompt: Prompt, plan: Plan, chance: Chance) -> Answer:
     settings = pod.settings
     if settings.mm_encoder_only:
         return Answer(["!"] * (plan.max_tokens or 1), "length")
+    if plan.shape is not None:
+        most = plan.max_tokens or settings.max_model_len - prompt.count
+        return plan.shape.answer(chance, bounds=schemas.bounds_of(settings), most=most)
     if settings.mode == "echo":
-        answer = _echo_ids(prompt, plan) if plan.as_ids else echo(prompt.echo, max_tokens=plan.max_tokens)
+        answer = _echo(prompt, plan)
     else:
         room = settings.max_model_len - prompt.count
         source = pod.dataset.answer if pod.dataset is not None else None
@@ -194,7 +214,7 @@ def _answer(pod: Pod, prompt: Prompt, plan: Plan, chance: Chance) -> Answer:
     return cut(answer, stop=plan.stop) if plan.stop and not plan.ignore_eos else answer
 
 
-def _echo_ids(prompt: Prompt, plan: Plan) -> Answer:
-    ids = list(prompt.ids)
-    reason = "length" if plan.max_tokens is not None and len(ids) >= plan.max_tokens else "stop"
-    return Answer([f"{number} " for number in ids], reason, ids)
+def _echo(prompt: Prompt, plan: Plan) -> Answer:
+    if plan.as_ids or not prompt.text:
+        return echo_ids(prompt.ids, max_tokens=plan.max_tokens)
+    return echo(prompt.echo, max_tokens=plan.max_tokens)

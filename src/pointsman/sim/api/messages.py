@@ -9,32 +9,61 @@ from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.frames import GAP, Frame, encode, frame, named_event
 from pointsman.sim.jobs.job import Choice, usage
 from pointsman.sim.jobs.spec import Spec
-from pointsman.sim.text.bodies import Anthropic, Message
+from pointsman.sim.text.bodies import Anthropic, CountTokens, Json, Message
 from pointsman.sim.text.prompts import content_text
 
 STOP = {"tool_calls": "tool_use", "length": "max_tokens", "cache_threshold": "max_tokens"}
 
 
-def conversation(read: Anthropic) -> list[Message]:
-    """Return the messages as a chat, the system text first, results of tools as their text."""
+def conversation(read: Anthropic | CountTokens) -> list[Message]:
+    """Return the messages as a chat: the system text first, calls of tools as calls, their results as messages."""
     system = content_text(read.system)
     found = [Message(role="system", content=system)] if system else []
     for message in read.messages:
-        content = message.content
-        if isinstance(content, list):
-            content = [_flat(part) for part in content]
-        found.append(Message(role=message.role, content=content))
+        if isinstance(message.content, list):
+            found += _converted(message.role, message.content)
+        else:
+            found.append(Message(role=message.role, content=message.content))
     return found
 
 
-def _flat(part: dict[str, Any]) -> dict[str, Any]:
-    match part.get("type"):
-        case "tool_result":
-            return {"type": "text", "text": content_text(part.get("content"))}
-        case "tool_use":
-            given = msgspec.json.encode(part.get("input")).decode()
-            return {"type": "text", "text": f"[{part.get('name')}({given})]"}
-    return part
+def _converted(role: str | None, content: list[Json]) -> list[Message]:
+    said: list[Json] = []
+    calls: list[Json] = []
+    results: list[Message] = []
+    for part in content:
+        match part.get("type"):
+            case "text":
+                said.append(part)
+            case "image":
+                said.append({"type": "image_url", "image_url": {"url": _image_url(part.get("source"))}})
+            case "tool_use":
+                calls.append(
+                    {"function": {"name": str(part.get("name") or ""), "arguments": _as_go(part.get("input"))}}
+                )
+            case "tool_result":
+                answered = str(part.get("tool_use_id") or "")
+                results.append(Message(role="tool", content=content_text(part.get("content")), tool_call_id=answered))
+    spoken = [Message(role=role, content=said or None, tool_calls=calls or None)] if said or calls else []
+    return [*spoken, *results]
+
+
+def _image_url(source: Any) -> str:
+    if not isinstance(source, dict):
+        raise Refusal(400, "messages holds an image block without a source", param="messages")
+    if source.get("type") == "base64":
+        return f"data:{source.get('media_type') or ''};base64,{source.get('data') or ''}"
+    return str(source.get("url") or "")
+
+
+def _as_go(given: Any) -> str:
+    """Return arguments as Go writes them, so that prompts have the same tokens: sorted, with marks of HTML escaped."""
+    text = msgspec.json.encode({} if given is None else given, order="sorted").decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _reason(choice: Choice) -> str:
+    return "stop_sequence" if choice.answer.stop is not None else STOP.get(choice.finish_reason, "end_turn")
 
 
 class MessagesWriter:
@@ -60,7 +89,7 @@ class MessagesWriter:
             "model": self.spec.model,
             "content": content,
             "stop_reason": reason,
-            "stop_sequence": None,
+            "stop_sequence": choice.answer.stop if reason else None,
             "usage": self._usage(choice, output=output),
         }
 
@@ -98,9 +127,9 @@ class MessagesWriter:
 
     def finish(self, choice: Choice) -> bytes:
         last = choice.calls[-1][0].index if choice.calls else 0
-        reason = STOP.get(choice.finish_reason, "end_turn")
         counts = self._usage(choice, output=len(choice.answer.pieces))
-        delta = {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": counts}
+        ending = {"stop_reason": _reason(choice), "stop_sequence": choice.answer.stop}
+        delta = {"delta": ending, "usage": counts}
         return named_event("content_block_stop", {"index": last}) + named_event("message_delta", delta)
 
     def close(self, _choices: Sequence[Choice]) -> bytes:
@@ -119,5 +148,4 @@ class MessagesWriter:
             ]
         else:
             content = [{"type": "text", "text": choice.text}]
-        reason = STOP.get(choice.finish_reason, "end_turn")
-        return encode(self._message(choice, content, reason=reason, output=len(choice.answer.pieces)))
+        return encode(self._message(choice, content, reason=_reason(choice), output=len(choice.answer.pieces)))

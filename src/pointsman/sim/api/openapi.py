@@ -24,6 +24,7 @@ READS: dict[str, type[msgspec.Struct]] = {
     "/v1/unload_lora_adapter": bodies.LoraChange,
     "/v1/chat/completions/render": bodies.Chat,
     "/v1/completions/render": bodies.Completion,
+    "/v1/messages/count_tokens": bodies.CountTokens,
     "/tokenize": bodies.Tokenize,
     "/detokenize": bodies.Detokenize,
 }

@@ -14,12 +14,13 @@ from pointsman.sim.api.chat import ChatWriter
 from pointsman.sim.api.completions import TextWriter
 from pointsman.sim.api.generate import GenerateWriter
 from pointsman.sim.api.messages import MessagesWriter, conversation
-from pointsman.sim.api.responses import ResponsesWriter, check_format, logprobs_wanted, messages_of
+from pointsman.sim.api.responses import ResponsesWriter, logprobs_wanted, messages_of
 from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.job import Writer
 from pointsman.sim.jobs.spec import Spec
 from pointsman.sim.text import bodies
 from pointsman.sim.text.prompts import Prompt, from_field, from_ids, from_messages
+from pointsman.sim.text.shapes import Shape, from_format, from_vllm
 
 MOST_LOGPROBS = 20
 
@@ -45,6 +46,9 @@ class Plan(Struct, frozen=True):
     tools_answered: bool = False  # the conversation already holds a tool's result
     logprobs: int = 0  # alternatives per token
     images: bool = False  # the API can show an image
+    shape: Shape | None = None  # of the text, where one is asked for
+    seed: int | None = None  # the same request with the same seed gets the same answer
+    keeps: bool = False  # the whole answer can be asked for later
     as_ids: bool = False  # the answer is token ids rather than text
 
 
@@ -62,6 +66,7 @@ def chat(body: bytes) -> Plan:
         tools=read.tools or (),
         tool_choice=read.tool_choice,
         images=True,
+        shape=_shape(read),
     )
 
 
@@ -74,13 +79,25 @@ def completion(body: bytes) -> Plan:
         writer=lambda spec: TextWriter(spec, logprobs=read.logprobs),
         logprobs=read.logprobs or 0,
         max_tokens=read.max_tokens,
+        shape=_shape(read),
     )
+
+
+def _shape(read: bodies.Shaped) -> Shape | None:
+    if read.response_format is not None:
+        return from_format(read.response_format, name="response_format")
+    if read.structured_outputs is not None:
+        return from_vllm(read.structured_outputs)
+    if read.guided_json is None and read.guided_choice is None and read.guided_regex is None:
+        return None
+    older = {"json": read.guided_json, "choice": read.guided_choice, "regex": read.guided_regex}
+    return from_vllm(older, name="guided")
 
 
 def responses(body: bytes) -> Plan:
     """Read /v1/responses."""
     read = bodies.decode(body, bodies.Responses)
-    check_format(read.text)
+    shape = from_format((read.text or {}).get("format"), name="text.format") or from_vllm(read.structured_outputs)
     messages, answered = messages_of(read.input, instructions=read.instructions)
     limit = read.max_tokens if read.max_output_tokens is None else read.max_output_tokens
     return Plan(
@@ -93,6 +110,8 @@ def responses(body: bytes) -> Plan:
         tool_choice=read.tool_choice,
         tool_style="responses",
         tools_answered=answered,
+        shape=shape,
+        keeps=read.store is not False,
     )
 
 
@@ -158,6 +177,7 @@ def _common(read: bodies.Common) -> dict[str, Any]:
         "threshold": read.cache_hit_threshold,
         "transfer": read.kv_transfer_params,
         "priority": read.priority or 0,
+        "seed": read.seed,
     }
 
 

@@ -1,12 +1,13 @@
 """The shape of /v1/responses: named events when streamed, one document otherwise.
 
 Choices other than the first do not exist in this API. The closing event always carries the usage. What was asked for
-comes back with the answer; `text.format` does so too, but the text itself is made up as ever.
+comes back with the answer. One that comes to its limit is incomplete, and says so.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from pointsman.core.lines import cut
 from pointsman.sim.api.chat import logprob
 from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.frames import GAP, Frame, encode, frame, named_event
@@ -15,7 +16,9 @@ from pointsman.sim.jobs.spec import Spec
 from pointsman.sim.text.bodies import Json, Message, Responses
 from pointsman.sim.text.prompts import content_text
 
-FORMATS = ("text", "json_object", "json_schema")
+ITEMS = "write message, function_call, function_call_output or reasoning"
+CONTENTS = "write input_text, output_text, refusal, input_image or input_audio"
+INCOMPLETE = "incomplete"
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -27,34 +30,50 @@ def messages_of(given: str | Sequence[Json], *, instructions: str | None) -> tup
     answered = False
     for item in given:
         match item.get("type"):
+            case None | "" | "message":
+                found.append(Message(role=str(item.get("role") or "user"), content=_content(item.get("content"))))
             case "function_call":
-                found.append(Message(role="assistant", content=f"[{item.get('name')}({item.get('arguments')})]"))
+                call = {"function": {"name": str(item.get("name") or ""), "arguments": item.get("arguments") or ""}}
+                found.append(Message(role="assistant", tool_calls=[call]))
             case "function_call_output":
                 answered = True
-                found.append(Message(role="tool", content=content_text(item.get("output"))))
-            case _:
-                content = item.get("content")
-                if not isinstance(content, str | list | None):
-                    raise Refusal(400, "input holds a message whose content is no text and no list", param="input")
-                found.append(Message(role=str(item.get("role") or "user"), content=content))
+                identity = str(item.get("call_id") or "")
+                found.append(Message(role="tool", content=content_text(item.get("output")), tool_call_id=identity))
+            case "reasoning":
+                pass  # clients send back what a model thought; it is no part of the prompt
+            case other:
+                raise Refusal(400, f"input holds an item of type {cut(str(other), most=50)!r}: {ITEMS}", param="input")
     return found, answered
 
 
-def check_format(text: Json | None) -> None:
-    """Raise Refusal 400 if `text.format` is none that the API knows."""
-    wanted = (text or {}).get("format")
-    if wanted is None:
-        return
-    kind = wanted.get("type") if isinstance(wanted, dict) else None
-    if kind not in FORMATS:
-        raise Refusal(400, f"text.format must have one of the types {', '.join(FORMATS)}", param="text.format")
-    if kind == "json_schema" and not (isinstance(wanted.get("name"), str) and isinstance(wanted.get("schema"), dict)):
-        raise Refusal(400, "text.format of type json_schema needs a name and a schema", param="text.format")
+def _content(given: Any) -> str | list[Json] | None:
+    """Return a message's content in the parts of a chat."""
+    if not isinstance(given, list):
+        if not isinstance(given, str | None):
+            raise Refusal(400, "input holds a message whose content is no text and no list", param="input")
+        return given
+    return [_part(part) for part in given]
+
+
+def _part(part: Any) -> Json:
+    kind = part.get("type") if isinstance(part, dict) else part
+    match kind:
+        case None | "" | "input_text" | "output_text" | "refusal" if isinstance(part, dict):
+            return {"type": "text", "text": part.get("refusal") if kind == "refusal" else part.get("text")}
+        case "input_image":
+            return {"type": "image_url", "image_url": part.get("image_url") or ""}
+        case "input_audio":
+            return {"type": "input_audio", "input_audio": part.get("input_audio") or part}
+    raise Refusal(400, f"input holds content of type {cut(str(kind), most=50)!r}: {CONTENTS}", param="input")
 
 
 def logprobs_wanted(read: Responses) -> int | None:
     """Return how many alternatives to show per token, None where logprobs were not asked for."""
     return (read.top_logprobs or 0) if LOGPROBS in (read.include or ()) else None
+
+
+def _ending(choice: Choice) -> str:
+    return INCOMPLETE if choice.finish_reason == "length" else "completed"
 
 
 class ResponsesWriter:
@@ -87,7 +106,7 @@ class ResponsesWriter:
             "model": spec.model,
             "output": output,
             "error": None,
-            "incomplete_details": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == INCOMPLETE else None,
             **self._asked,
             "usage": counts,
         }
@@ -101,7 +120,8 @@ class ResponsesWriter:
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": counts["total_tokens"],
         }
-        return self._response("completed", self._items(choices[0], status="completed"), counts=shown)
+        status = _ending(choices[0])
+        return self._response(status, self._items(choices[0], status=status), counts=shown)
 
     def _items(self, choice: Choice, *, status: str, empty: bool = False) -> list[dict[str, Any]]:
         """Return the output items: a function call each, or one message."""
@@ -164,7 +184,7 @@ class ResponsesWriter:
         return named_event("response.output_text.delta", {**place, "logprobs": logprobs, "delta": piece})
 
     def finish(self, choice: Choice) -> bytes:
-        item = self._items(choice, status="completed")[0]
+        item = self._items(choice, status=_ending(choice))[0]
         place = {"item_id": item["id"], "output_index": 0}
         if choice.calls:
             done = {**place, "name": item["name"], "arguments": item["arguments"]}
@@ -181,7 +201,7 @@ class ResponsesWriter:
         return b"".join(events)
 
     def close(self, choices: Sequence[Choice]) -> bytes:
-        return named_event("response.completed", {"response": self._completed(choices)})
+        return named_event(f"response.{_ending(choices[0])}", {"response": self._completed(choices)})
 
     def failure(self, refusal: Refusal, _choices: Sequence[Choice]) -> bytes:
         return named_event("error", {"code": str(refusal.status), "message": str(refusal), "param": refusal.param})

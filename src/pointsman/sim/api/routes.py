@@ -4,10 +4,12 @@ Generation routes share one path behind `intake`; the others are functions of `c
 is refused gets vLLM's error body at the status that caused it, before anything else was sent.
 """
 
+import re
 from collections.abc import Callable
+from urllib.parse import unquote
 
 from pointsman.core.http import Request, Response, header_lines
-from pointsman.core.logs import cut
+from pointsman.core.lines import cut
 from pointsman.core.numbers import whole
 from pointsman.sim.api import admin, controls, intake, openapi, plans, traffic
 from pointsman.sim.api.plans import Plan
@@ -32,6 +34,7 @@ CONTROLS: dict[str, dict[str, Control]] = {
     "/v1/unload_lora_adapter": {"POST": controls.unload_lora},
     "/v1/chat/completions/render": {"POST": controls.render_chat},
     "/v1/completions/render": {"POST": controls.render_completion},
+    "/v1/messages/count_tokens": {"POST": controls.count_tokens},
     "/tokenize": {"POST": controls.tokenize},
     "/detokenize": {"POST": controls.detokenize},
     "/health": {"GET": controls.health},
@@ -49,6 +52,12 @@ CONTROLS: dict[str, dict[str, Control]] = {
     "/openapi.json": {"GET": openapi.show},
     "/fake_metrics": {"POST": admin.fake_metrics},
 }
+_SLASHES = re.compile("//+")  # clients that join a base with a slash to a path with one
+NAMED: dict[str, Callable[[Pod, str], Response]] = {
+    "/v1/models/": controls.model,
+    "/v1/responses/": controls.past_response,
+}
+"""What is behind a name at the end of the path."""
 _FREQUENT = frozenset({"/metrics", "/health", "/health/ready"})
 
 
@@ -73,52 +82,52 @@ class Routes:
         return answer
 
     def _answer(self, request: Request, *, caller: Caller) -> Response | None:
-        reader = GENERATION.get(request.path)
-        if reader is None:
-            return self._control(request)
-        if request.method != "POST":
-            return _wrong_method(request, "POST")
+        path = request.path
+        if path not in GENERATION and path not in self.controls:
+            path = _SLASHES.sub("/", path)
+        headers, request_id = self.identity, ""
+        if self.pod.settings.enable_request_id_headers and path not in _FREQUENT:
+            request_id = request.headers.get(b"x-request-id", b"").decode("latin-1") or self.pod.next_id()
+            headers += header_lines({"X-Request-Id": request_id})
         try:
-            self._generate(request, reader, caller=caller)
+            if path in GENERATION:
+                self._generate(request, GENERATION[path], caller=caller, request_id=request_id, headers=headers)
+                return None
+            answer = self._control(request, path)
         except Refusal as refusal:
-            return refusal.response(self.identity)
-        return None
-
-    def _control(self, request: Request) -> Response:
-        methods = self.controls.get(request.path)
-        if methods is None:
-            return Refusal(404, f"There is no {request.path} here").response()
-        control = methods.get("GET" if request.method == "HEAD" else request.method)
-        if control is None:
-            return _wrong_method(request, ", ".join(methods))
-        try:
-            return self._signed(request, control(self.pod, request))
-        except Refusal as refusal:
-            return refusal.response(self.identity)
-
-    def _signed(self, request: Request, answer: Response) -> Response:
-        """Say who answered, except to those who asked this pod by its address and ask often."""
-        if request.path in _FREQUENT:
+            allowed = header_lines({"allow": refusal.allowed}) if refusal.allowed else b""
+            return refusal.response(allowed + headers)
+        if path in _FREQUENT:  # those who ask one pod by its address, and often, know who answers
             return answer
-        return Response(answer.status, answer.body, answer.content_type, answer.headers + self.identity)
+        return Response(answer.status, answer.body, answer.content_type, answer.headers + headers)
 
-    def _generate(self, request: Request, reader: Reader, *, caller: Caller) -> None:
+    def _control(self, request: Request, path: str) -> Response:
+        methods = self.controls.get(path)
+        if methods is None:
+            for prefix, control in NAMED.items():
+                if path.startswith(prefix) and len(path) > len(prefix) and request.method in {"GET", "HEAD"}:
+                    return control(self.pod, unquote(request.path[len(prefix) :]))
+            raise Refusal(404, f"There is no {request.path} here")
+        known = methods.get("GET" if request.method == "HEAD" else request.method)
+        if known is None:
+            raise _wrong_method(request, ", ".join(methods))
+        return known(self.pod, request)
+
+    def _generate(self, request: Request, reader: Reader, *, caller: Caller, request_id: str, headers: bytes) -> None:
+        if request.method != "POST":
+            raise _wrong_method(request, "POST")
         pod = self.pod
         if pod.stopping:
             raise Refusal(503, "server is shutting down")
         plan = reader(request.body)
         if pod.sleeping:
             raise Refusal(503, "The engine is sleeping: wake it with POST /wake_up")
-        request_id, headers = pod.next_id(), self.identity
-        if pod.settings.enable_request_id_headers:
-            request_id = request.headers.get(b"x-request-id", b"").decode("latin-1") or request_id
-            headers += header_lines({"X-Request-Id": request_id})
         _asked_for_error(request)
-        intake.accept(pod, plan, request=caller, request_id=request_id, headers=headers)
+        intake.accept(pod, plan, request=caller, request_id=request_id or pod.next_id(), headers=headers)
 
 
-def _wrong_method(request: Request, allowed: str) -> Response:
-    return Refusal(405, f"{request.path} takes {allowed}").response(header_lines({"allow": allowed}))
+def _wrong_method(request: Request, allowed: str) -> Refusal:
+    return Refusal(405, f"{request.path} takes {allowed}", allowed=allowed)
 
 
 def _asked_for_error(request: Request) -> None:

@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Callable
 
 from pointsman.core.http import Request, Response, Stream
-from pointsman.core.logs import Bounded, get_logger
+from pointsman.core.lines import Bounded
+from pointsman.core.logs import get_logger
 
 MOST = 512 << 10  # bytes of a body
 STREAMED = "<streamed response body not logged>"

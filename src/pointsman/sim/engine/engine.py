@@ -43,6 +43,7 @@ class EngineConfig:
     blocks: int | None = None
     block_size: int = 16
     seed: int = 0
+    whole_prompts: bool = True  # a prompt starts when all of it fits, not its first part (vLLM's default)
     pipelined: bool = False  # steps are put together while the one before runs (vLLM's async scheduling)
 
 
@@ -56,8 +57,11 @@ class Work(Struct, frozen=True):
     lora: str | None = None
     priority: int = 0  # lower runs first, as in vLLM
     remote_tokens: int = 0  # prompt tokens that another engine has computed
-    output_ids: Sequence[int] = ()  # where known, generated blocks are cached too
+    root: int = 0  # the parent of its first block
     prompt_ids: Sequence[int] = ()
+    # What follows the prompt when a later one repeats both: with it, generated blocks are cached too. Asked for when
+    # such a block is full, because most answers are shorter.
+    reply_ids: Callable[[], Sequence[int]] | None = None
     owner: Any = None  # the caller's, never looked at
 
 
@@ -76,6 +80,7 @@ class Seq:
         "first_token_at",
         "generated",
         "held",
+        "ids",
         "joined",
         "keys",
         "last_token_at",
@@ -94,6 +99,7 @@ class Seq:
         self.state = WAITING
         self.keys: list[int] = list(work.keys)
         self.held: list[int] = []
+        self.ids: Sequence[int] = work.prompt_ids  # of the tokens that have keys, or may get them
         self.anonymous = 0
         self.computed = 0
         self.generated = 0
@@ -131,6 +137,8 @@ class Step(Struct, frozen=True):
     finished: tuple[Seq, ...] = ()
     batch_tokens: int = 0  # computed in the step, prompt and output; 0 where there are no shared steps
     times: Sequence[float] = ()
+    prompts: int = 0  # that had tokens in the step
+    waited: float = 0.0  # seconds that the host, done with its own work, waited for the step
 
 
 class BlockStored(NamedTuple):
@@ -210,17 +218,14 @@ class EngineState:
         seq.state = WAITING
         insort(self.waiting, seq)
 
-    def next_waiting(self, *, seen: float | None = None, reserved: int = 0) -> int | None:
-        """Return the index of the first sequence that may start, its adapter having or getting a slot.
-
-        `seen` leaves out what came later, `reserved` slots are not free yet.
-        """
-        if len(self.running) + reserved >= self.config.max_num_seqs:
+    def next_waiting(self) -> int | None:
+        """Return the index of the first sequence that may start, its adapter having or getting a slot."""
+        if len(self.running) >= self.config.max_num_seqs:
             return None
         full = len(self.loras) >= self.config.max_loras
         for index, seq in enumerate(self.waiting):
             lora = seq.work.lora
-            if (lora is None or lora in self.loras or not full) and (seen is None or seq.arrival <= seen):
+            if lora is None or lora in self.loras or not full:
                 return index
         return None
 
@@ -273,7 +278,8 @@ class EngineState:
             return True
         hit = seq.keys[:hits]
         new = -(-upto // self.config.block_size) - hits
-        if not pool.fits(hit, new=new):
+        whole = -(-seq.tokens // self.config.block_size) - hits if self.config.whole_prompts else new
+        if not pool.fits(hit, new=whole):
             return False
         pool.pin(hit)
         pool.take(new)
@@ -301,7 +307,7 @@ class EngineState:
     def cache(self, seq: Seq, *, computed: int) -> None:
         """Name the blocks that are full once `computed` tokens are there, so that others can share them."""
         pool = self.pool
-        if pool is None or not seq.keys:
+        if pool is None or not (seq.keys or seq.work.reply_ids):
             return
         size = self.config.block_size
         full = computed // size
@@ -321,21 +327,23 @@ class EngineState:
         self._announce(seq, first=first, end=min(full, len(seq.keys)))
 
     def _extend_keys(self, seq: Seq, full: int) -> None:
-        """Hash generated blocks, where the caller told which tokens they hold."""
+        """Hash generated blocks, where the caller can tell which tokens they hold."""
         work, size = seq.work, self.config.block_size
-        if self.hasher is None or not work.output_ids or not work.prompt_ids:
+        if full <= len(seq.keys) or self.hasher is None or work.reply_ids is None:
             return
-        for block in range(len(seq.keys), full):
-            ids = tuple(_token(work, i) for i in range(block * size, (block + 1) * size))
-            seq.keys.append(self.hasher(seq.keys[-1], ids))
+        if seq.ids is work.prompt_ids:
+            seq.ids = [*work.prompt_ids, *work.reply_ids()]
+        for block in range(len(seq.keys), min(full, len(seq.ids) // size)):
+            parent = seq.keys[-1] if seq.keys else work.root
+            seq.keys.append(self.hasher(parent, tuple(seq.ids[block * size : (block + 1) * size])))
 
     def _announce(self, seq: Seq, *, first: int, end: int) -> None:
         if self.events is None or end <= first:
             return
-        size, work = self.config.block_size, seq.work
-        tokens = [_token(work, i) for i in range(first * size, end * size)] if work.prompt_ids else []
+        size = self.config.block_size
         parent = seq.keys[first - 1] if first else None
-        self.events.append(BlockStored(seq.keys[first:end], parent, tokens, work.lora))
+        tokens = list(seq.ids[first * size : end * size])
+        self.events.append(BlockStored(seq.keys[first:end], parent, tokens, seq.work.lora))
 
     def _removed(self, key: int) -> None:
         if self.events is not None:
@@ -352,8 +360,3 @@ class EngineState:
     def usage(self) -> float:
         """The share of blocks that sequences hold."""
         return self.pool.used / self.pool.size if self.pool is not None and self.pool.size else 0.0
-
-
-def _token(work: Work, index: int) -> int:
-    prompt = work.prompt_tokens
-    return work.prompt_ids[index] if index < prompt else work.output_ids[index - prompt]

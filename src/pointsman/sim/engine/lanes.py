@@ -149,11 +149,12 @@ class LaneEngine:
     def _emit(self, seq: Seq, at: float) -> Step:
         joined = seq.joined != seq.admission
         seq.joined = seq.admission
-        gap = at - seq.last_token_at
         left = seq.work.output_tokens - seq.generated
         # Blocks must grow one by one where they are limited; otherwise a zero gap needs no step per token.
         tokens = left if self.latency.steady == 0.0 and self.state.pool is None else min(left, 1)
-        seq.computed = seq.work.prompt_tokens + seq.generated
+        gap = 0.0 if tokens > 1 else at - seq.last_token_at
+        if joined:
+            seq.computed = seq.tokens
         seq.generated += tokens
         if seq.first_token_at < 0:
             seq.first_token_at = at
@@ -161,6 +162,7 @@ class LaneEngine:
         done = seq.generated >= seq.work.output_tokens
         if done:
             seq.finished_at = at
+            self.state.cache(seq, computed=seq.tokens - 1)
             self.state.leave(seq, state=DONE)
             self._admit(at)
         else:

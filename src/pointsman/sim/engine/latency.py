@@ -1,19 +1,17 @@
 """How long work takes: one interface, `step_time(batch) -> seconds`, and the models behind it.
 
 `PacedModel` is llm-d-inference-sim's, constant or per token (same flags, same clamp, same load factor): every request
-runs on its own, so it is asked about one sequence at a time. `StepModel` is a GPU: one step serves the whole batch, and
-its time is linear in what the batch holds. Nothing here is rounded; the Go simulator cuts to whole milliseconds, so
-that its 0.1 ms means zero.
+runs on its own, so it is asked about one sequence at a time. `stepmodel.StepModel` is a GPU: one step serves the whole
+batch. Nothing here is rounded; the Go simulator cuts to whole milliseconds, so that its 0.1 ms means zero.
 
 Random parts come from a `Chance` of the sequence asked about; models hold no state, so one serves many engines.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from msgspec import Struct
 
-from pointsman.core.errors import UserError
 from pointsman.sim.engine.chance import Chance
 
 LOW, HIGH = 0.3, 1.7  # a sample leaves the band around its mean nowhere, as in the Go simulator
@@ -26,7 +24,8 @@ class Batch(Struct, frozen=True):
     prefill_context: int = 0  # sum over chunks of chunk * (tokens before it + chunk / 2): attention's work
     decode_seqs: int = 0
     context_tokens: int = 0  # tokens that the decoding sequences look back on
-    running: int = 1  # sequences in the engine, for the load factor
+    running: int = 1  # sequences in the engine
+    prompts: int = 0  # that have tokens in the step
     remote_tokens: int = 0  # prompt tokens whose KV blocks come from another engine
     chance: Chance | None = None
 
@@ -40,7 +39,11 @@ class LatencyModel(Protocol):
 
 
 class StepLatency(LatencyModel, Protocol):
-    """A model of shared steps, which also knows how long blocks from elsewhere take."""
+    """A model of shared steps, which also knows what the host does, and how long blocks from elsewhere take."""
+
+    def host_time(self, batch: Batch, /) -> tuple[float, float]:
+        """Return the seconds that the host needs before the GPU can begin, and before it can end."""
+        ...
 
     def transfer_time(self, tokens: int, /) -> float:
         """Return the seconds until the KV blocks of so many tokens have arrived."""
@@ -152,70 +155,3 @@ class PacedModel:
             mean = batch.remote_tokens * pace.kv_cache_transfer_time_per_token
             deviation = pace.kv_cache_transfer_time_std_dev
         return sample(mean, deviation=deviation, chance=batch.chance)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepModel:
-    """A GPU step: a base cost, plus costs per prefill token, decode sequence and context token. Seconds each."""
-
-    base: float
-    prefill_token: float = 0.0
-    prefill_context: float = 0.0
-    decode_seq: float = 0.0
-    context_token: float = 0.0
-    transfer_token: float = 0.0  # per prompt token whose KV blocks come from another engine
-
-    def step_time(self, batch: Batch, /) -> float:
-        return (
-            self.base
-            + self.prefill_token * batch.prefill_tokens
-            + self.prefill_context * batch.prefill_context
-            + self.decode_seq * batch.decode_seqs
-            + self.context_token * batch.context_tokens
-        )
-
-    def transfer_time(self, tokens: int, /) -> float:
-        """Return how long a prompt's blocks take to arrive from another engine."""
-        return self.transfer_token * tokens
-
-    def paced(self, _pace: Pace, /) -> "StepModel":
-        """Return the same: everything here was measured."""
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class StepsAndTransfers:
-    """A step model whose transfers take what the Go simulator's flags say, where these say anything."""
-
-    steps: StepModel
-    pace: Pace
-
-    def step_time(self, batch: Batch, /) -> float:
-        return self.steps.step_time(batch)
-
-    def transfer_time(self, tokens: int, /) -> float:
-        """Return how long a prompt's blocks take to arrive from another engine."""
-        return PacedModel(self.pace).step_time(Batch(remote_tokens=tokens)) or self.steps.transfer_time(tokens)
-
-    def paced(self, pace: Pace, /) -> "StepsAndTransfers":
-        """Return the model with transfers at another pace."""
-        return StepsAndTransfers(self.steps, pace)
-
-
-def step_model(document: object, *, name: str) -> StepModel:
-    """Return the model whose coefficients (microseconds) a YAML document holds under `coefficients_us`.
-
-    Raises UserError naming the key that is missing, unknown, or not a number of zero or more.
-    """
-    found = document.get("coefficients_us") if isinstance(document, dict) else None
-    if not isinstance(found, dict):
-        raise UserError(f"{name}: coefficients_us is missing: write it with `pointsman sim fit RUN`")
-    known = {field.name for field in fields(StepModel)}
-    for key, value in found.items():
-        if key not in known:
-            raise UserError(f"{name}: coefficients_us.{key} is unknown: choose from {', '.join(sorted(known))}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise UserError(f"{name}: coefficients_us.{key} is {value!r}: write microseconds, zero or more")
-    if found.get("base", 0) <= 0:
-        raise UserError(f"{name}: coefficients_us.base must be above zero: a step takes time")
-    return StepModel(**{key: value * 1e-6 for key, value in found.items()})

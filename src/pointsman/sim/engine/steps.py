@@ -5,9 +5,10 @@ admits from the waiting queue while sequences, tokens and blocks last. Prompts a
 If a running sequence finds no block, the one that was admitted last is preempted: it gives back everything, goes to
 the front of the queue, and computes its prompt and output again. Nothing is admitted in a step that preempted.
 
-With `pipelined`, a step is put together when the one before it *begins* (vLLM's async scheduling). So it knows only the
-requests that were there by then, and slots that the running step frees are not free yet: each costs a new request one
-step more. The tables are filled when the running step ends; nobody can tell, because nothing else may change a plan.
+With `pipelined` two steps are under way (vLLM's async scheduling). The host puts a step together, launches it, and only
+then takes the output of the one before, once the GPU is done with that; then it goes on to the next. So a step knows
+the requests that were there when the host came to it, what the step before it frees is not free yet, and tokens wait
+until the next step was launched, even if the GPU had them earlier. Without, each step is waited for before the next.
 
 A decoding sequence is touched only when something happens to it. Its end and its next block are known in advance, so
 they wait in tables by step number, and a step in which everybody just gets a token costs the same for 8 sequences as
@@ -15,8 +16,11 @@ for 256. `generated` of a decoding sequence is therefore brought up to date when
 """
 
 import heapq
+from collections.abc import Iterable
 from itertools import count
+from typing import NamedTuple
 
+from pointsman.sim.engine.chance import Chance
 from pointsman.sim.engine.engine import (
     ABORTED,
     DONE,
@@ -42,9 +46,12 @@ class StepEngine:
         self.latency = latency
         self.slowdown = 1.0  # set by the driver; a factor on every step formed from now on
         self.state = EngineState(config, hasher=hasher, events=events)
-        self._done = 0  # steps completed
-        self._ends: float | None = None  # of the step under way
-        self._began = 0.0
+        self._done = 0  # steps whose tokens are accounted for
+        self._launched = False  # whether a step is under way behind the one in `_ahead`
+        self._gpu = 0.0  # when the GPU will be done with everything launched
+        self._host = 0.0  # when the host is free
+        self._ahead: _Flight | None = None  # under way and accounted for; its output is not taken so far
+        self._taken = 0.0  # when the last output was
         self._decoding: dict[Seq, None] = {}
         self._snapshot: tuple[Seq, ...] | None = None  # of _decoding, until it changes
         self._context = 0  # tokens that decoding sequences look back on
@@ -53,9 +60,10 @@ class StepEngine:
         self._last: dict[int, list[Seq]] = {}  # step -> sequences whose last token it makes
         self._boundary: dict[int, list[Seq]] = {}  # step -> sequences that need a block for it
         self._batch_tokens = 0
-        self._freed = 0  # sequences that the step before finished
+        self._ended: set[Seq] = set()  # with the step ahead: they hold their places until its output is taken
         self._arriving: list[tuple[float, int, Seq]] = []  # their KV blocks are under way from another engine
         self._ties = count()
+        self._chance = Chance(config.seed, "steps")
 
     def set_pace(self, pace: Pace) -> None:
         """Take another pace, as far as the model of the steps leaves room for one."""
@@ -69,8 +77,8 @@ class StepEngine:
             ready = now + self.latency.transfer_time(work.remote_tokens)
             heapq.heappush(self._arriving, (ready, next(self._ties), seq))
             self.state.transferring = len(self._arriving)
-        if self._ends is None:
-            self._form(now, after=None)
+        if not self._busy:
+            self._form(now)
         return seq
 
     def abort(self, seq: Seq, *, now: float) -> None:
@@ -85,13 +93,21 @@ class StepEngine:
             if seq in self.state.waiting:
                 self.state.waiting.remove(seq)
             seq.state = ABORTED
+        if self._ahead is not None:
+            self._ahead = self._ahead.without(seq)
         seq.finished_at = now
 
     @property
+    def _busy(self) -> bool:
+        return self._launched or self._ahead is not None
+
+    @property
     def next_wake(self) -> float | None:
-        """When the step under way ends, or the next transfer does."""
-        if self._ends is not None:
-            return self._ends
+        """When the host has something to do: a step to put together, an output to take, or blocks that arrived."""
+        if self._ahead is not None:
+            return max(self._host, self._ahead.ends)
+        if self._launched:
+            return self._host if self.config.pipelined else max(self._host, self._gpu)
         return self._arriving[0][0] if self._arriving else None
 
     def generated_by(self, seq: Seq) -> int:
@@ -99,44 +115,61 @@ class StepEngine:
         return seq.generated + (self._done - seq.joined if seq in self._decoding else 0)
 
     def advance(self, now: float) -> list[Step]:
-        """Finish every step that ends up to now, each followed at once by the next."""
+        """Do all that the host does up to now: take outputs, and put the next steps together at once."""
         steps: list[Step] = []
         while (wake := self.next_wake) is not None and wake <= now:
-            began = None
-            if self._ends is not None:
-                began = self._began
-                steps.append(self._finish(wake))
-            self._form(wake, after=began)
+            if self._ahead is not None:
+                steps.append(self._take(self._ahead, wake))
+            if self._launched:
+                self._ahead = self._account()
+                if not self.config.pipelined:
+                    steps.append(self._take(self._ahead, wake))
+            self._form(wake)
         return steps
 
     # the end of a step
 
-    def _finish(self, at: float) -> Step:
+    def _account(self) -> "_Flight":
+        """Note what the step under way will have done: what follows is put together on top of it."""
         if self._snapshot is None:
             self._snapshot = tuple(self._decoding)
         emitted = self._snapshot
         self._done += 1
+        self._launched = False
         self._context += len(emitted)
+        ending = self._last.pop(self._done, None)
+        if ending is None and not self._chunks:  # nearly every step: everybody just gets a token
+            return _Flight(self._gpu, emitted, (), (), self._batch_tokens, 0)
         finished = [
-            seq
-            for seq in self._last.pop(self._done, ())
-            if seq in self._decoding and self.generated_by(seq) >= seq.work.output_tokens
+            seq for seq in ending or () if seq in self._decoding and self.generated_by(seq) >= seq.work.output_tokens
         ]
         for seq in finished:
             self._settle(seq)
-        joined = self._complete_chunks(at) if self._chunks else []
-        finished += [seq for seq in joined if seq not in self._decoding]
-        for seq in finished:
+        prompts = len(self._chunks)
+        joined = self._complete_chunks() if prompts else []
+        if joined:
+            finished += [seq for seq in joined if seq not in self._decoding]
+            emitted = (*emitted, *joined)
+        self._ended.update(finished)
+        return _Flight(self._gpu, emitted, tuple(joined), tuple(finished), self._batch_tokens, prompts)
+
+    def _take(self, flight: "_Flight", at: float) -> Step:
+        """Take the output of a step; what ended with it gives back what it held."""
+        for seq in flight.joined:
+            if seq.first_token_at < 0:
+                seq.first_token_at = at
+        for seq in flight.finished:
+            self._ended.discard(seq)
             seq.last_token_at = seq.finished_at = at
             self.state.cache(seq, computed=seq.tokens - 1)
             self.state.leave(seq, state=DONE)
-        self._freed = len(finished)
-        self._ends = None
-        everyone = (*emitted, *joined) if joined else emitted
-        gap = at - self._began
-        return Step(at, everyone, 1, gap, tuple(joined), tuple(finished), self._batch_tokens)
+        gap = at - self._taken
+        self._taken = at
+        self._ahead = None
+        _, emitted, joined, finished, tokens, prompts = flight
+        return Step(at, emitted, 1, gap, joined, finished, tokens, (), prompts, at - self._host)
 
-    def _complete_chunks(self, at: float) -> list[Seq]:
+    def _complete_chunks(self) -> list[Seq]:
         joined = []
         for seq, chunk in self._chunks:
             if seq.state != RUNNING:
@@ -144,17 +177,15 @@ class StepEngine:
             seq.computed += chunk
             if seq.computed >= seq.tokens:
                 self._prefilling.remove(seq)
-                self._join(seq, at)
+                self._join(seq)
                 joined.append(seq)
         self._chunks = []
         return joined
 
-    def _join(self, seq: Seq, at: float) -> None:
+    def _join(self, seq: Seq) -> None:
         """Give a sequence its first token; if it wants more it decodes from the next step on."""
         seq.generated += 1
         seq.joined = self._done
-        if seq.first_token_at < 0:
-            seq.first_token_at = at
         left = seq.work.output_tokens - seq.generated
         if left > 0:
             self._decoding[seq] = None
@@ -177,7 +208,7 @@ class StepEngine:
         tokens = self._done - seq.joined
         self._context -= seq.tokens + tokens
         seq.generated += tokens
-        seq.last_token_at = self._began
+        seq.last_token_at = self._taken
         del self._decoding[seq]
         self._snapshot = None
 
@@ -185,17 +216,16 @@ class StepEngine:
         """Take a running sequence out of the tables of this engine."""
         if seq in self._decoding:
             self._settle(seq)
+        elif seq in self._ended:
+            self._ended.discard(seq)
         else:
             self._prefilling.remove(seq)
             self._chunks = [entry for entry in self._chunks if entry[0] is not seq]
 
     # the start of a step
 
-    def _form(self, now: float, *, after: float | None) -> None:
-        """Put the next step together and set its end; without work the engine idles.
-
-        `after` is when the step before it began, None if there was none.
-        """
+    def _form(self, now: float) -> None:
+        """Put the next step together and launch it; without work the engine idles."""
         while self._arriving and self._arriving[0][0] <= now:
             self.state.requeue(heapq.heappop(self._arriving)[2])
             self.state.transferring = len(self._arriving)
@@ -203,13 +233,13 @@ class StepEngine:
             return
         before = self.state.preemptions
         self._grow_decoding()
-        budget = self._serve_prefilling(self.config.max_num_batched_tokens - len(self._decoding))
-        if self.state.preemptions == before:
-            if self.config.pipelined and after is not None:
-                self._admit(budget, after, seen=after, reserved=self._freed)
-            if after is None or not self.config.pipelined or not (self._chunks or self._decoding):
-                self._admit(budget, now)  # nothing was planned ahead, so everybody who is here now counts
-        self._start(now)
+        budget = self.config.max_num_batched_tokens - len(self._decoding)
+        if self._prefilling:
+            budget = self._serve_prefilling(budget)
+        if self.state.waiting and self.state.preemptions == before:
+            self._admit(budget, now)
+        if self._chunks or self._decoding:
+            self._launch(now)
 
     def _grow_decoding(self) -> None:
         due = self._boundary.pop(self._done + 1, None)
@@ -228,12 +258,16 @@ class StepEngine:
         """Grow a running sequence, at the cost of those admitted last; False if it was itself the last."""
         state = self.state
         while not state.grow(seq, upto=upto):
-            victim = max(state.running, key=lambda s: (s.order[0], s.admission))
+            victim = max(self._preemptible(), key=lambda s: (s.order[0], s.admission))
             self._withdraw(victim)
             state.preempt(victim)
             if victim is seq:
                 return False
         return True
+
+    def _preemptible(self) -> Iterable[Seq]:
+        ended = self._ended
+        return [seq for seq in self.state.running if seq not in ended] if ended else self.state.running
 
     def _serve_prefilling(self, budget: int) -> int:
         """Give each prompt under way its next chunk; return what is left of the budget."""
@@ -248,11 +282,11 @@ class StepEngine:
         self._chunks.append((seq, chunk))
         return chunk
 
-    def _admit(self, budget: int, now: float, *, seen: float | None = None, reserved: int = 0) -> None:
+    def _admit(self, budget: int, now: float) -> None:
         """Start waiting sequences while slots, budget and blocks last."""
         state = self.state
         while budget > 0 and state.waiting:
-            index = state.next_waiting(seen=seen, reserved=reserved)
+            index = state.next_waiting()
             if index is None:
                 return
             seq = state.waiting[index]
@@ -269,11 +303,36 @@ class StepEngine:
             self._prefilling.append(seq)
             budget -= self._schedule(seq, chunk)
 
-    def _start(self, now: float) -> None:
-        prefill = sum(chunk for _, chunk in self._chunks)
-        attention = sum(chunk * (seq.computed + chunk // 2) for seq, chunk in self._chunks)
+    def _launch(self, now: float) -> None:
+        prefill = attention = 0
+        for seq, chunk in self._chunks:
+            prefill += chunk
+            attention += chunk * (seq.computed + chunk // 2)
         decoding = len(self._decoding)
         self._batch_tokens = prefill + decoding
-        batch = Batch(prefill, attention, decoding, self._context, len(self.state.running))
-        self._began = now
-        self._ends = now + self.latency.step_time(batch) * self.slowdown
+        batch = Batch(
+            prefill, attention, decoding, self._context, len(self.state.running), len(self._chunks), chance=self._chance
+        )
+        ready, launched = self.latency.host_time(batch)
+        self._host = now + launched * self.slowdown
+        begins = max(self._gpu, now + ready * self.slowdown)
+        self._gpu = max(begins + self.latency.step_time(batch) * self.slowdown, self._host)
+        self._launched = True
+
+
+class _Flight(NamedTuple):
+    """What a step under way will put out, and when the GPU is done with it."""
+
+    ends: float
+    emitted: tuple[Seq, ...]
+    joined: tuple[Seq, ...]
+    finished: tuple[Seq, ...]
+    tokens: int
+    prompts: int
+
+    def without(self, seq: Seq) -> "_Flight":
+        """Return the same for everybody else."""
+        emitted, joined, finished = (
+            tuple(each for each in group if each is not seq) for group in (self.emitted, self.joined, self.finished)
+        )
+        return _Flight(self.ends, emitted, joined, finished, self.tokens, self.prompts)

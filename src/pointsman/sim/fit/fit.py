@@ -1,274 +1,134 @@
-"""Fitting a step model to a recorded run, and saying how well it fits.
+"""Fitting a step model to recorded runs of one engine, and what can be said about each of its coefficients.
 
-The recording has no step times, but between a request's first and last token lie exactly its output's steps, and
-between two first tokens a few known ones. What those steps held follows from a replay, so each such span is one linear
-equation in the coefficients. Replay and least squares alternate, and a short search around the best of them ends the
-fit. Coefficients cannot be negative, because no work takes less than no time; five of them for hundreds of spans leave
-no room for noise.
+With step logs every step is an equation (`stepfit`); without, requests have to tell (`spanfit`). All runs go into one
+fit, because a single load does not tell everything: short prompts say nothing about attention inside long ones, an
+engine that is never idle nothing about its host. What the data leave open is named, with what to record.
 
-Spans are weighted by their relative length. First-token spans weigh less: their step counts may be off by one, since
-nobody recorded the moment within a step at which a request came; those far off are left out. `held_out` says how well a
-model does on requests whose times it has not seen.
+A model is judged by runs that it was not fitted to, or by the later part of its own run, never by requests that shared
+their steps with those of the fit: those would be met by any model.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import fmean
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
 
-from pointsman.core.documents import to_yaml
 from pointsman.core.errors import UserError
-from pointsman.sim.engine.latency import Batch, StepModel
-from pointsman.sim.fit.recordings import Recorded, Recording, Replay, replay
+from pointsman.sim.engine.stepmodel import StepModel
+from pointsman.sim.fit.recorded import Recorded
+from pointsman.sim.fit.recordings import Recording
+from pointsman.sim.fit.replays import replay
+from pointsman.sim.fit.report import Comparison, compare
+from pointsman.sim.fit.spanfit import fit_spans
+from pointsman.sim.fit.stepfit import StepFit, fit_steps
 
-FEATURES = ("base", "prefill_token", "prefill_context", "decode_seq", "context_token")
-_SCALE = (1.0, 1e3, 1e6, 1e2, 1e5)  # typical sizes, so that all coefficients are solved for equally well
-_ROUNDS = 20
-_WIDEST, _FINEST = 0.1, 0.003  # relative changes that the search at the end tries
-_WARM_UP = 5  # rounds without first-token spans, until the replay is near
-_FIRST_WEIGHT = 0.2
-_NEAR = 0.25  # a first-token span counts if the replay's is that close to it
-_LONGEST = 3  # … and has at most so many steps
-METRICS = ("ttft", "tpot", "e2e")
-PERCENTILES = (50, 90, 99)
+ADVICE = {
+    "token": "prompts of more than 500 tokens",
+    "decode_seq": "loads with few and with many sequences at a time",
+    "context_token": "long and short conversations",
+    "mixed_context_token": "prompts that come while others decode; the steps must be logged",
+    "prefill_context": "prompts of 2,000 tokens and more beside short ones",
+    "prompt": "prompts that come while others decode; the steps must be logged",
+    "prepare": "a load that leaves the engine idle now and then; the steps must be logged",
+    "launch_graph": "the log of the steps",
+    "launch_piecewise": "prompts; the steps must be logged",
+    "launch_eager": "steps with more tokens than the largest CUDA graph",
+    "host_seq": "loads with few and with many sequences at a time; the steps must be logged",
+    "host_token": "prompts of different lengths; the steps must be logged",
+}
+_SURE = 0.5  # a coefficient whose standard error is a larger share of it is not identified
 
-Equation = tuple[list[float], float]
 
+def fit(recordings: Sequence[Recording]) -> StepFit:
+    """Return the model that explains all recordings best.
 
-def fit(recording: Recording, *, seen: Collection[int] | None = None) -> StepModel:
-    """Return the step model that explains the recording best.
-
-    `seen` are the numbers of the requests whose times it may look at; all of them arrive in every replay.
+    Raises UserError when they are not of one engine, or too short.
     """
-    seen = range(len(recording.requests)) if seen is None else seen
-    if sum(request.output_tokens > 1 for request in recording.requests) < 2 * len(FEATURES):
-        raise UserError(f"{recording.name} has too few requests with more than one output token to fit a model")
-    model = best = _guess(recording, seen)
-    least = _loss(recording, best, seen)
-    for number in range(_ROUNDS):
-        run = replay(recording, model)
-        weight = 0.0 if number < _WARM_UP else _FIRST_WEIGHT
-        model = _between(model, _model(_solve(_equations(recording, run, seen, first_weight=weight)), recording))
-        loss = _loss(recording, model, seen)
-        if loss < least:
-            best, least = model, loss
-    return _polish(recording, best, least, seen)
-
-
-def _between(old: StepModel, new: StepModel) -> StepModel:
-    """Return the middle of two models: near saturation a full step to the new one overshoots, and back again."""
-    return StepModel(**{name: (getattr(old, name) + getattr(new, name)) / 2 for name in FEATURES})
-
-
-def _loss(recording: Recording, model: StepModel, seen: Collection[int]) -> float:
-    """Return how far a replay is off per request; first tokens count less, as much of theirs is chance."""
-    ours = replay(recording, model).requests
-    total = 0.0
-    for a, b in ((recording.requests[i], ours[i]) for i in seen):
-        total += abs(b.e2e / a.e2e - 1) + 0.1 * min(abs(b.ttft / a.ttft - 1), 1.0)
-        if a.tpot and b.tpot:
-            total += abs(b.tpot / a.tpot - 1)
-    return total / len(seen)
-
-
-def _polish(recording: Recording, model: StepModel, least: float, seen: Collection[int]) -> StepModel:
-    """Return the best model in reach of small changes of one coefficient at a time."""
-    change = _WIDEST
-    while change > _FINEST:
-        improved = False
-        for name in FEATURES:
-            for factor in (1 + change, 1 / (1 + change)):
-                tried = replace(model, **{name: getattr(model, name) * factor})
-                loss = _loss(recording, tried, seen) if getattr(model, name) else least
-                if loss < least:
-                    model, least, improved = tried, loss, True
-        change = change if improved else change / 3
-    return model
-
-
-def _guess(recording: Recording, seen: Collection[int]) -> StepModel:
-    """Return a start from the recording alone: what ran together, and how fast, follows from the times in it."""
-    requests = [recording.requests[i] for i in seen]
-    sums = _sums_by_time(recording.requests)
-    found = []
-    for r in requests:
-        if r.last_token > r.first_token:
-            held = (b - a for a, b in zip(sums[r.first_token], sums[r.last_token], strict=True))
-            seconds = r.last_token - r.first_token
-            found.append(([x / s / seconds for x, s in zip(held, _SCALE, strict=True)], 1.0))
-    return _model(_solve(found), recording)
-
-
-def _sums_by_time(requests: Sequence[Recorded]) -> dict[float, tuple[float, ...]]:
-    """Return, for every first and last token, what all steps up to it held, as far as the times tell."""
-    times = sorted({t for r in requests for t in (r.first_token, r.last_token)})
-    sums: dict[float, tuple[float, ...]] = {}
-    total = [0.0] * len(FEATURES)
-    for begin, end in zip([times[0], *times], times, strict=False):
-        active = [r for r in requests if r.first_token <= begin and r.last_token >= end > begin]
-        if active:
-            pace = [(r.output_tokens - 1) / (r.last_token - r.first_token) for r in active]
-            steps = fmean(pace) * (end - begin)
-            middle = (begin + end) / 2
-            context = sum(r.prompt_tokens + p * (middle - r.first_token) for r, p in zip(active, pace, strict=True))
-            total[0] += steps
-            total[3] += steps * len(active)
-            total[4] += steps * context
-        for r in requests:
-            if r.first_token == end:
-                total[1] += r.prompt_tokens
-                total[2] += r.prompt_tokens**2 / 2
-        sums[end] = tuple(total)
-    return sums
-
-
-def _model(solution: Sequence[float], recording: Recording) -> StepModel:
-    """Return the model; a step takes a tenth of the fastest token at least, so that replays make progress."""
-    values = {n: x / s for n, x, s in zip(FEATURES, solution, _SCALE, strict=True)}
-    least = min(r.tpot for r in recording.requests if r.tpot) / 10
-    return StepModel(**{**values, "base": max(values["base"], least)})
-
-
-def _features(batch: Batch) -> tuple[float, ...]:
-    return (1.0, batch.prefill_tokens, batch.prefill_context, batch.decode_seqs, batch.context_tokens)
-
-
-def _equations(recording: Recording, run: Replay, seen: Collection[int], *, first_weight: float) -> list[Equation]:
-    sums = [(0.0,) * len(FEATURES)]
-    for batch in run.batches:
-        sums.append(tuple(a + b for a, b in zip(sums[-1], _features(batch), strict=True)))
-
-    def span(first: int, last: int, *, seconds: float, weight: float) -> Equation:
-        held = (b - a for a, b in zip(sums[first], sums[last], strict=True))
-        return [x / s * weight / seconds for x, s in zip(held, _SCALE, strict=True)], weight
-
-    found = [
-        span(run.first_steps[i], run.last_steps[i], seconds=r.last_token - r.first_token, weight=1.0)
-        for i, r in enumerate(recording.requests)
-        if i in seen and r.last_token > r.first_token
-    ]
-    if first_weight:
-        found += [
-            span(run.first_steps[a], run.first_steps[b], seconds=seconds, weight=first_weight)
-            for a, b, seconds in _first_spans(recording.requests, run)
-            if a in seen and b in seen
-        ]
+    _check_alike(recordings)
+    logged = [step for each in recordings if each.engine.pipelined for step in each.steps]
+    if not logged:  # or each was waited for before the next began: nothing tells the host's part from the GPU's
+        return fit_spans(recordings)
+    found = fit_steps(logged, graph_tokens=recordings[0].graph_tokens)
+    if not found.model.launch_eager and found.errors["launch_eager"] == inf:
+        return found._replace(model=replace(found.model, launch_eager=found.model.launch_piecewise))
     return found
 
 
-def _first_spans(requests: Sequence[Recorded], run: Replay) -> list[tuple[int, int, float]]:
-    order = sorted(range(len(requests)), key=lambda i: (run.first_steps[i], i))
-    found = []
-    for a, b in pairwise(order):
-        real = requests[b].first_token - requests[a].first_token
-        ours = run.requests[b].first_token - run.requests[a].first_token
-        steps = run.first_steps[b] - run.first_steps[a]
-        if 1 <= steps <= _LONGEST and real > 0 and abs(ours - real) / real <= _NEAR:
-            found.append((a, b, real))
+def _check_alike(recordings: Sequence[Recording]) -> None:
+    first = recordings[0]
+    for other in recordings[1:]:
+        if other.model != first.model:
+            raise UserError(
+                f"{other.name} ran {other.model!r} and {first.name} {first.model!r}: fit one model at a time"
+            )
+        if other.graph_tokens != first.graph_tokens or other.engine.pipelined != first.engine.pipelined:
+            raise UserError(
+                f"{other.name} and {first.name} differ in async_scheduling or CUDA graphs (up to {other.graph_tokens} "
+                f"and {first.graph_tokens} tokens), which changes what launches cost: fit them apart"
+            )
+
+
+def unidentified(found: StepFit) -> dict[str, str]:
+    """Return the coefficients that the runs do not tell, and for each what to record."""
+    open_ones = {}
+    for name, advice in ADVICE.items():
+        value, error = getattr(found.model, name), found.errors.get(name, 0.0)
+        if error == inf or error > _SURE * value:
+            open_ones[name] = advice
+    if found.model.launch_piecewise and not found.model.graph_tokens:
+        open_ones["graph_tokens"] = "cudagraph_capture_sizes in meta.json"
+    return open_ones
+
+
+def runs(recordings: Sequence[Recording]) -> dict[str, list[Recording]]:
+    """Return the recordings of each run: one, or one for each of its ranks."""
+    found: dict[str, list[Recording]] = {}
+    for each in recordings:
+        found.setdefault(each.name, []).append(each)
     return found
 
 
-def _solve(equations: Sequence[Equation]) -> list[float]:
-    """Return the non-negative least-squares solution, by coordinate descent on the normal equations."""
-    size = len(FEATURES)
-    rows, values = [row for row, _ in equations], [value for _, value in equations]
-    gram = [[sum(r[i] * r[j] for r in rows) for j in range(size)] for i in range(size)]
-    right = [sum(r[i] * v for r, v in zip(rows, values, strict=True)) for i in range(size)]
-    x = [0.0] * size
-    for _ in range(20_000):
-        change = 0.0
-        for i in range(size):
-            if gram[i][i]:
-                slope = right[i] - sum(g * v for g, v in zip(gram[i], x, strict=True))
-                new = max(0.0, x[i] + slope / gram[i][i])
-                change = max(change, abs(new - x[i]))
-                x[i] = new
-        if change < 1e-12:
-            break
-    return x
+def errors(recordings: Sequence[Recording], model: StepModel) -> Comparison:
+    """Return how the model does on one run, over all its ranks."""
+    recorded = [request for each in recordings for request in each.requests]
+    return compare(recorded, [request for each in recordings for request in replay(each, model).requests])
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """How one metric compares: the recorded and our value of a statistic, and the relative error."""
-
-    metric: str
-    statistic: str
-    recorded: float
-    simulated: float
-
-    @property
-    def error(self) -> float:
-        """(ours - recorded) / recorded."""
-        return (self.simulated - self.recorded) / self.recorded if self.recorded else 0.0
+def judged(recordings: Sequence[Recording]) -> Iterator[tuple[str, Comparison]]:
+    """Return how models do on what they have not seen: each run left out in turn, or the later half of a single one."""
+    by_run = runs(recordings)
+    if len(by_run) == 1:
+        yield _second_half(recordings)
+        return
+    for name, left_out in by_run.items():
+        model = fit([each for each in recordings if each.name != name]).model
+        yield f"{name}, fitted to the others", errors(left_out, model)
 
 
-def table(recording: Recording, model: StepModel) -> list[Row]:
-    """Return the error table of a model on a recording; `each` is the mean error per request, without its sign."""
-    return _compare(recording.requests, replay(recording, model).requests)
+def _second_half(recordings: Sequence[Recording]) -> tuple[str, Comparison]:
+    halves = [_middle(each) for each in recordings]
+    cut = list(zip(recordings, halves, strict=True))
+    first = [[i for i, request in enumerate(each.requests) if request.last_token <= middle] for each, middle in cut]
+    steps = [step for each, middle in cut for step in each.steps if step.output - each.start <= middle]
+    if steps and recordings[0].engine.pipelined:
+        model = fit_steps(steps, graph_tokens=recordings[0].graph_tokens).model
+    else:
+        model = fit_spans(recordings, seen=first).model
+    recorded: list[Recorded] = []
+    ours: list[Recorded] = []
+    for each, middle in cut:
+        later = _later(each.requests, middle)
+        simulated = replay(each, model).requests
+        recorded += [each.requests[i] for i in later]
+        ours += [simulated[i] for i in later]
+    return f"{recordings[0].name}, its later half by a fit to the first", compare(recorded, ours)
 
 
-def held_out(recording: Recording, *, folds: int = 3) -> list[Row]:
-    """Return the error table in which every request is judged by a model that has not seen its times."""
-    numbers = range(len(recording.requests))
-    ours: dict[int, Recorded] = {}
-    for fold in range(folds):
-        judged = frozenset(numbers[fold::folds])
-        run = replay(recording, fit(recording, seen=[i for i in numbers if i not in judged])).requests
-        ours |= {i: run[i] for i in judged}
-    return _compare(recording.requests, [ours[i] for i in numbers])
+def _middle(recording: Recording) -> float:
+    ends = sorted(request.last_token for request in recording.requests)
+    return ends[len(ends) // 2]
 
 
-def _compare(recorded: Sequence[Recorded], simulated: Sequence[Recorded]) -> list[Row]:
-    rows = []
-    for metric in METRICS:
-        pairs = [
-            (getattr(a, metric), getattr(b, metric))
-            for a, b in zip(recorded, simulated, strict=True)
-            if getattr(a, metric)
-        ]
-        real, ours = sorted(a for a, _ in pairs), sorted(b for _, b in pairs)
-        rows.append(Row(metric, "mean", fmean(real), fmean(ours)))
-        rows += [Row(metric, f"p{p}", _at(real, p), _at(ours, p)) for p in PERCENTILES]
-        rows.append(Row(metric, "each", 1.0, 1.0 + fmean(abs(b - a) / a for a, b in pairs)))
-    return rows
-
-
-def _at(ordered: Sequence[float], percent: int) -> float:
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
-
-
-def show(rows: Sequence[Row]) -> str:
-    """Return the table as text."""
-    lines = [f"{'metric':<8}{'':<6}{'recorded s':>12}{'simulated s':>13}{'error':>9}"]
-    for row in rows:
-        if row.statistic == "each":
-            lines.append(f"{row.metric:<8}{'mean error per request, without its sign':<31}{row.error:>9.2%}")
-        else:
-            values = f"{row.recorded:>12.4f}{row.simulated:>13.4f}{row.error:>+9.2%}"
-            lines.append(f"{row.metric:<8}{row.statistic:<6}{values}")
-    return "\n".join(lines) + "\n"
-
-
-def document(recording: Recording, model: StepModel) -> str:
-    """Return the model as a YAML file: where it comes from, its coefficients, its errors."""
-    errors: dict[str, dict[str, Any]] = {}
-    for row in table(recording, model):
-        name = "mean_per_request_percent" if row.statistic == "each" else f"{row.statistic}_percent"
-        errors.setdefault(row.metric, {})[name] = round(100 * row.error, 2)
-    body = {
-        "fitted_from": recording.name,
-        "model": recording.model,
-        "requests": len(recording.requests),
-        "engine": {
-            "max-num-seqs": recording.engine.max_num_seqs,
-            "max-num-batched-tokens": recording.engine.max_num_batched_tokens,
-            "async-scheduling": recording.engine.pipelined,
-        },
-        "coefficients_us": {name: float(f"{getattr(model, name) * 1e6:.6g}") for name in FEATURES},
-        "errors": errors,
-    }
-    return "# Written by `pointsman sim fit`. Coefficients in microseconds; errors of a replay of the run.\n" + to_yaml(
-        body
-    )
+def _later(requests: Sequence[Recorded], middle: float) -> list[int]:
+    """Return who came in the later half; in a burst, where everybody was there by then, who ended in it."""
+    later = [i for i, request in enumerate(requests) if request.arrival > middle]
+    return later or [i for i, request in enumerate(requests) if request.last_token > middle]

@@ -1,64 +1,45 @@
-"""A recorded run of a real vLLM, and the same run on our engine.
+"""A recorded run of a real vLLM.
 
-A recording is a folder: `meta.json` (the engine's settings) and `requests.jsonl` (per request its sizes and the times
-at which it arrived, was queued, scheduled, and gave its first and last token). Replaying submits the same sizes at the
-same times to a `StepEngine` and returns the same times. Arrivals are on another clock than the rest; both are put on
-the engine's by letting the quickest hand-over take no time.
+A recording is a folder: `meta.json` (the engine's settings), `requests.jsonl` (per request its sizes and the times at
+which it arrived, was queued, scheduled, and gave its first and last token), and where there is one a log of the steps:
+`steps.csv.gz`, or `vllm.log` with vLLM's own lines about them. With data parallelism each rank is an engine of its own,
+with its requests and steps; a run is as many recordings as it had ranks, which go together wherever it is judged.
+Arrivals are on another clock than the rest; both are put on the engine's by letting the quickest hand-over take no
+time. Settings that our engine does not have are refused rather than left out: a fit would put their effect elsewhere.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pointsman.core.errors import UserError
-from pointsman.core.numbers import bounded_int
-from pointsman.sim.engine.engine import EngineConfig, Seq, Step, Work
-from pointsman.sim.engine.latency import Batch, Pace, StepModel
-from pointsman.sim.engine.steps import StepEngine
+from pointsman.core.numbers import bounded_int, is_count
+from pointsman.sim.engine.engine import EngineConfig
+from pointsman.sim.fit import steplog
+from pointsman.sim.fit.iterations import Iteration, parse, steps
+from pointsman.sim.fit.recorded import Recorded
+from pointsman.sim.fit.steplog import LoggedStep
 
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """One request and its times, in seconds from the start of the run."""
-
-    prompt_tokens: int
-    output_tokens: int
-    arrival: float
-    scheduled: float
-    first_token: float
-    last_token: float
-
-    @property
-    def ttft(self) -> float:
-        """Time to the first token, the queue included."""
-        return self.first_token - self.arrival
-
-    @property
-    def tpot(self) -> float | None:
-        """Mean time between tokens; None for a single one."""
-        gaps = self.output_tokens - 1
-        return (self.last_token - self.first_token) / gaps if gaps > 0 else None
-
-    @property
-    def e2e(self) -> float:
-        """Time to the last token."""
-        return self.last_token - self.arrival
+_Logs = tuple[steplog.Steps, dict[int, list[Iteration]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A run: the engine's settings and its requests, in the order of arrival."""
+    """A run on one engine: its settings and its requests, in the order of arrival."""
 
-    name: str
+    name: str  # of the run: ranks share it
     model: str
     engine: EngineConfig
     requests: Sequence[Recorded]
+    steps: Sequence[LoggedStep] = ()
+    start: float = 0.0  # of the requests' times, on the clock of the steps
+    graph_tokens: int = 0  # the largest batch that was captured as a CUDA graph; 0: not told
 
 
-def load(folder: Path, *, blocks: int | None = None) -> Recording:
-    """Read a recording; `blocks` is the size of its KV cache where the recording does not tell and it ran full.
+def load(folder: Path, *, blocks: int | None = None, name: str = "") -> list[Recording]:
+    """Read a recording, by rank; `blocks` is the size of its KV cache where it ran full and the recording is silent.
 
     Raises UserError naming the file and what is wrong with it.
     """
@@ -67,38 +48,146 @@ def load(folder: Path, *, blocks: int | None = None) -> Recording:
     rows = [_json(folder / "requests.jsonl", line) for line in lines if line.strip()]
     if not rows:
         raise UserError(f"{folder / 'requests.jsonl'} holds no requests")
-    settings = meta.get("engine_kwargs", {})
-    if (settings.get("data_parallel_size") or 1) > 1:
-        raise UserError(f"{folder} was recorded on several engines (data_parallel_size): record one of them")
+    settings = _settings(folder, meta)
     engine = EngineConfig(
-        max_num_seqs=settings.get("max_num_seqs") or 256,
-        max_num_batched_tokens=settings.get("max_num_batched_tokens") or 2048,
-        blocks=blocks or settings.get("num_gpu_blocks_override") or meta.get("num_gpu_blocks"),
-        block_size=settings.get("block_size") or 16,
+        max_num_seqs=_count(folder, settings, "max_num_seqs", 256),
+        max_num_batched_tokens=_count(folder, settings, "max_num_batched_tokens", 2048),
+        blocks=blocks or _blocks(meta, settings),
+        block_size=_count(folder, {**meta, **settings}, "block_size", 16),
+        whole_prompts=settings.get("scheduler_reserve_full_isl") is not False,
         pipelined=settings.get("async_scheduling") is not False,
     )
+    graphs = [size for size in meta.get("cudagraph_capture_sizes") or () if is_count(size)]
+    largest = 0 if settings.get("enforce_eager") else max(graphs, default=0)
+    ranks = _by_rank(folder, rows, size=_count(folder, settings, "data_parallel_size", 1))
+    logs = steplog.read(folder), _iterations(folder)
+    found = []
+    for rank, some in sorted(ranks.items()):
+        requests, start = _requests(folder, some)
+        known = _steps_of(folder, logs, rank, requests, start=start, graphs=largest, alone=len(ranks) == 1)
+        found.append(
+            Recording(name or folder.name, str(meta.get("model", "")), engine, requests, known, start, largest)
+        )
+    return found
+
+
+def _by_rank(folder: Path, rows: Sequence[dict[str, Any]], *, size: int) -> dict[int, list[dict[str, Any]]]:
+    """Return the requests of each engine.
+
+    Raises UserError when there were several and a request does not tell its own.
+    """
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        rank = row.get("data_parallel_rank", row.get("dp_rank", 0 if size == 1 else None))
+        if not is_count(rank, most=steplog.MOST_RANKS):
+            raise UserError(
+                f"{folder} was recorded on several engines (data_parallel_size {size}) and a request does not tell "
+                "which one it went to: write data_parallel_rank into every line of requests.jsonl"
+            )
+        found.setdefault(rank, []).append(row)
+    return found
+
+
+def _steps_of(
+    folder: Path, logs: _Logs, rank: int, requests: Sequence[Recorded], *, start: float, graphs: int, alone: bool
+) -> list[LoggedStep]:
+    """Return what is known of one engine's steps: what was measured, otherwise what vLLM's log and requests tell."""
+    measured, iterations = logs
+    if None in measured and not alone:
+        raise UserError(f"{folder} has steps of several engines: write data_parallel_rank into every line of the steps")
+    if measured or rank not in iterations:
+        return measured.get(rank) or measured.get(None, [])
     try:
-        requests = _requests(rows)
+        return steps(iterations[rank], requests, start=start, graph_tokens=graphs)
+    except UserError as error:
+        raise UserError(f"{folder}: {error}; without vllm.log a fit takes the requests alone") from None
+
+
+def _iterations(folder: Path) -> dict[int, list[Iteration]]:
+    """Return what vLLM's own log tells of its steps, by rank."""
+    found: dict[int, list[Iteration]] = {}
+    for path in (folder / "vllm.log.gz", folder / "vllm.log"):
+        if path.exists():
+            for each in parse(steplog.lines(path)):
+                found.setdefault(each.rank, []).append(each)
+            return found
+    return found
+
+
+_UNKNOWN = {
+    "speculative_config": "speculative decoding gives several tokens a step",
+    "speculative_model": "speculative decoding gives several tokens a step",
+    "kv_transfer_config": "blocks that come from other engines are not in the recording",
+    "enable_lora": "adapters have costs of their own",
+    "cpu_offload_gb": "weights that come over the bus in every step are another floor",
+}
+
+
+def _settings(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the engine's settings.
+
+    Raises UserError naming one that our engine does not have.
+    """
+    settings = meta.get("engine_kwargs") or {}
+    if not isinstance(settings, dict):
+        raise UserError(f"{folder / 'meta.json'}: engine_kwargs must be an object of settings")
+    for name, reason in _UNKNOWN.items():
+        if settings.get(name):
+            raise UserError(f"{folder} was recorded with {name}, which we do not model: {reason}")
+    if (settings.get("pipeline_parallel_size") or 1) > 1:
+        raise UserError(f"{folder} was recorded with pipeline_parallel_size, which we do not model: record one stage")
+    if settings.get("enable_chunked_prefill") is False:
+        raise UserError(
+            f"{folder} was recorded without enable_chunked_prefill: our engine cuts prompts as vLLM V1 does"
+        )
+    if settings.get("enable_expert_parallel") and (settings.get("data_parallel_size") or 1) > 1:
+        raise UserError(
+            f"{folder} was recorded with enable_expert_parallel: its ranks wait for each other in every step"
+        )
+    if settings.get("scheduling_policy") not in {None, "fcfs"}:
+        raise UserError(f"{folder} was recorded with scheduling_policy, which we replay as fcfs only: record it so")
+    return settings
+
+
+def _blocks(meta: dict[str, Any], settings: dict[str, Any]) -> int | None:
+    """Return how many KV blocks there were, wherever the recording tells."""
+    cache = meta.get("kv_cache")
+    for found in (
+        settings.get("num_gpu_blocks_override"),
+        meta.get("num_gpu_blocks"),
+        cache.get("num_gpu_blocks") if isinstance(cache, dict) else None,
+        settings.get("num_gpu_blocks"),
+    ):
+        if is_count(found) and found:
+            return int(found)
+    return None
+
+
+def _count(folder: Path, settings: dict[str, Any], name: str, default: int) -> int:
+    found = settings.get(name) or default
+    if not is_count(found):
+        raise UserError(f"{folder / 'meta.json'}: {name} is {found!r}: write a whole number")
+    return int(found)
+
+
+def _requests(folder: Path, rows: Sequence[dict[str, Any]]) -> tuple[list[Recorded], float]:
+    try:
+        shift = min(row["queued_ts"] - row["arrival_time"] for row in rows)
+        start = min(row["arrival_time"] for row in rows) + shift
+        found = [
+            Recorded(
+                row["input_toks"],
+                row["output_toks"],
+                row["arrival_time"] + shift - start,
+                row["scheduled_ts"] - start,
+                row["first_token_ts"] - start,
+                row["last_token_ts"] - start,
+            )
+            for row in rows
+        ]
     except (KeyError, TypeError) as error:
         raise UserError(f"{folder / 'requests.jsonl'}: a request lacks {error}") from None
-    return Recording(folder.name, str(meta.get("model", "")), engine, requests)
-
-
-def _requests(rows: Sequence[dict[str, Any]]) -> list[Recorded]:
-    shift = min(row["queued_ts"] - row["arrival_time"] for row in rows)
-    start = min(row["arrival_time"] for row in rows) + shift
-    found = [
-        Recorded(
-            row["input_toks"],
-            row["output_toks"],
-            row["arrival_time"] + shift - start,
-            row["scheduled_ts"] - start,
-            row["first_token_ts"] - start,
-            row["last_token_ts"] - start,
-        )
-        for row in rows
-    ]
-    return sorted(found, key=lambda request: request.arrival)
+    return sorted(found, key=lambda request: request.arrival), start
 
 
 def _read(path: Path) -> str:
@@ -116,67 +205,3 @@ def _json(path: Path, text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UserError(f"{path} must hold JSON objects")
     return found
-
-
-class Watched:
-    """A step model that notes every batch it is asked about."""
-
-    def __init__(self, model: StepModel, note: Callable[[Batch], None]) -> None:
-        self.model = model
-        self.note = note
-
-    def step_time(self, batch: Batch, /) -> float:
-        self.note(batch)
-        return self.model.step_time(batch)
-
-    def transfer_time(self, tokens: int, /) -> float:
-        return self.model.transfer_time(tokens)
-
-    def paced(self, _pace: Pace, /) -> "Watched":
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A recording on our engine: the requests with our times, and what every step held."""
-
-    requests: Sequence[Recorded]
-    batches: Sequence[Batch]
-    first_steps: Sequence[int]  # per request, the number of the step that gave its first token
-    last_steps: Sequence[int]
-    start_steps: Sequence[int]  # … and of the first step that computed some of its prompt
-
-
-def replay(recording: Recording, model: StepModel) -> Replay:
-    """Run the recorded requests through the engine in virtual time."""
-    batches: list[Batch] = []
-    engine = StepEngine(recording.engine, latency=Watched(model, batches.append))
-    seqs: list[Seq] = []
-    number = 0
-    first: dict[Seq, int] = {}
-    last: dict[Seq, int] = {}
-    started: dict[Seq, int] = {}
-
-    def note(steps: list[Step]) -> None:
-        nonlocal number
-        for step in steps:
-            number += 1
-            first.update(dict.fromkeys(step.joined, number))
-            last.update(dict.fromkeys(step.finished, number))
-            for seq in engine.state.running:
-                started.setdefault(seq, number + 1)
-
-    for index, request in enumerate(recording.requests):
-        note(engine.advance(request.arrival))
-        work = Work(str(index), request.prompt_tokens, request.output_tokens)
-        seqs.append(engine.submit(work, now=request.arrival))
-        if seqs[-1] in engine.state.running:
-            started[seqs[-1]] = number + 1
-    while (wake := engine.next_wake) is not None:
-        note(engine.advance(wake))
-    requests = [
-        Recorded(s.work.prompt_tokens, s.work.output_tokens, s.arrival, s.scheduled_at, s.first_token_at, s.finished_at)
-        for s in seqs
-    ]
-    order = [first[s] for s in seqs], [last[s] for s in seqs], [started.get(s, first[s]) for s in seqs]
-    return Replay(requests, batches, *order)

@@ -16,6 +16,7 @@ from pointsman.sim.failures import Refusal
 from pointsman.sim.jobs.frames import Frame, encode
 from pointsman.sim.jobs.spec import ChoiceSpec, Spec
 from pointsman.sim.text import tokens
+from pointsman.sim.text.prompts import call_text
 
 BITE = 256  # tokens that are written at once
 
@@ -85,6 +86,14 @@ class Choice:
         if not self._ids:
             self._ids = self.answer.ids or [tokens.identify(piece) for piece in self.answer.pieces]
         return self._ids
+
+    def reply_ids(self) -> Sequence[int]:
+        """Return the ids by which the next turn of the conversation will know this answer."""
+        prompt = self.prompt
+        if not prompt.text:  # token ids came in, and go out
+            return self.ids
+        calls = [call_text(call.name, call.arguments) for call, _, opening in self.calls if opening]
+        return tokens.encode(prompt.lead + ("".join(calls) if calls else self.text))
 
     @property
     def cached_tokens(self) -> int:

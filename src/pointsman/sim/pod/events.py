@@ -1,8 +1,11 @@
 """KV cache events over ZMQ, in vLLM's wire format: what was cached and what was evicted, batched, numbered, replayable.
 
-Encoding is pure (`encode_batch`). The publisher dials the subscriber, as llm-d's pods do, and never blocks the engine:
-messages that the socket cannot take are kept for replay and counted as dropped, not waited for. Numbers start at 1
-and have no gaps. A batch leaves when it is full, and otherwise within a second.
+Encoding is pure (`encode_batch`). The publisher dials the subscriber, as llm-d's pods do (an endpoint for all
+addresses, such as tcp://*:5557, it binds, as vLLM does), and never blocks the engine: messages that the socket cannot
+take are kept for replay and counted as dropped, not waited for. Numbers start at 1 and have no gaps. A batch leaves
+when it is full, and otherwise within a second.
+
+A first block has no parent. Readers tell that by nil: the router refuses a whole batch whose parent is the number 0.
 """
 
 import asyncio
@@ -38,21 +41,21 @@ def encode_event(event: BlockEvent, *, block_size: int, as_map: bool) -> Any:
 
 
 def _stored_list(event: BlockStored, block_size: int) -> list[Any]:
-    parent = 0 if event.parent is None else event.parent
     lora_id = None if event.lora is None else 1
-    return ["BlockStored", event.keys, parent, event.tokens, block_size, lora_id, MEDIUM, event.lora, None]
+    return ["BlockStored", event.keys, event.parent, event.tokens, block_size, lora_id, MEDIUM, event.lora, None]
 
 
 def _stored_map(event: BlockStored, block_size: int) -> dict[str, Any]:
-    shown = {
+    return {
         "type": "BlockStored",
         "block_hashes": event.keys,
         "parent_block_hash": event.parent,
         "token_ids": event.tokens,
         "block_size": block_size,
+        "lora_id": None if event.lora is None else 1,  # vLLM's classes have no default for this one
         "medium": MEDIUM,
+        "lora_name": event.lora,
     }
-    return shown if event.lora is None else {**shown, "lora_id": 1, "lora_name": event.lora}
 
 
 def encode_batch(events: Sequence[BlockEvent], *, now: float, rank: int, block_size: int, as_map: bool) -> bytes:
@@ -91,7 +94,7 @@ class Publisher:
         self._replay: zmq.asyncio.Socket | None = None
         if endpoint:
             self._out = context.socket(zmq.PUB)
-            _attach(self._out, self._out.connect, endpoint)
+            _attach(self._out, self._out.bind if _for_all(endpoint) else self._out.connect, endpoint)
         if replay_endpoint:
             self._replay = zmq.asyncio.Context.shadow(context).socket(zmq.ROUTER)
             _attach(self._replay, self._replay.bind, replay_endpoint)
@@ -154,7 +157,14 @@ class Publisher:
                 socket.close(linger=200)
 
 
+def _for_all(endpoint: str) -> bool:
+    """Whether an endpoint stands for every address of this machine: nobody can be dialled there."""
+    return endpoint.startswith(("tcp://*:", "tcp://[::]:", "ipc://"))
+
+
 def _attach(socket: "zmq.Socket[Any]", attach: Callable[[str], Any], endpoint: str) -> None:
+    if "[" in endpoint:
+        socket.setsockopt(zmq.IPV6, 1)  # without it such an address is taken, and nothing ever arrives
     try:
         attach(endpoint)
     except zmq.ZMQError as error:

@@ -1,7 +1,8 @@
 """Metrics that do not tell the truth, for testing those who read them.
 
-Fake metrics replace gauges by numbers or by functions of time, and histograms and counters by given counts, as
-llm-d-inference-sim does. Ours in addition: a page that freezes, and gauges that lie by a factor.
+Fake metrics replace the whole page, as in llm-d-inference-sim: gauges are numbers or functions of time, histograms and
+counters given counts, and what is not given is zero; nothing real is mixed in. Ours in addition: a page that freezes,
+and gauges that lie by a factor.
 """
 
 import math
@@ -35,6 +36,8 @@ COUNTERS = {
     "prefix-cache-hits": "prefix_cache_hits_total",
     "prefix-cache-queries": "prefix_cache_queries_total",
 }
+_TOTALS = {"request_prompt_tokens": "prompt_tokens_total", "request_generation_tokens": "generation_tokens_total"}
+_HAIR = 1e-9  # what a sine may miss a whole number by
 _FUNCTIONS = ("oscillate", "ramp", "rampreset", "squarewave")
 
 
@@ -99,24 +102,28 @@ class Fakes:
     success: Mapping[str, int]
     loras: Sequence[Mapping[str, Any]]
 
-    def gauges(self, real: Gauges, *, seconds: float) -> Gauges:
-        """Return the real gauges with the fake ones in their place."""
-        shown: dict[str, Any] = {}
-        for name, level in self.levels.items():
-            shown[name] = level.at(seconds) if isinstance(level, Wave) else level
-        if self.loras:
-            newest = max(self.loras, key=lambda entry: float(entry.get("timestamp", 0)))
-            shown["running_loras"] = str(newest.get("running", ""))
-            shown["waiting_loras"] = str(newest.get("waiting", ""))
-            shown["loras_changed"] = float(newest.get("timestamp", 0))
-        return real._replace(**shown)
+    def gauges(self, *, seconds: float, since: float) -> Gauges:
+        """Return the gauges so long after the start, which was at the Unix time `since`. Requests are whole."""
+        shown = {name: level.at(seconds) if isinstance(level, Wave) else level for name, level in self.levels.items()}
+        loras = [
+            (str(e.get("running", "")), str(e.get("waiting", "")), float(e.get("timestamp", 0))) for e in self.loras
+        ]
+        return Gauges(
+            int(shown.get("running", 0) + _HAIR),
+            int(shown.get("waiting", 0) + _HAIR),
+            shown.get("usage", 0),
+            tuple(loras) or (("", "", since),),
+        )
 
     def fill(self, metrics: Metrics) -> None:
-        """Put the fake counts in place of what was counted."""
+        """Put the fake counts on a page; totals that are not given follow from their histograms."""
         for name, counts in self.histograms.items():
             metrics.histogram(name).fill(counts)
         for reason, count in self.success.items():
             metrics.count_success(reason, count)
+        for name, total in _TOTALS.items():
+            if name in self.histograms and total not in self.counters:
+                metrics.numbers(total).values[metrics.labels] = metrics.histogram(name).sum
 
 
 def parse(document: Any) -> Fakes:

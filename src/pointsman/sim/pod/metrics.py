@@ -35,9 +35,7 @@ class Gauges(NamedTuple):
     running: float
     waiting: float
     usage: float
-    running_loras: str = ""
-    waiting_loras: str = ""
-    loras_changed: float = 0.0
+    loras: tuple[tuple[str, str, float], ...] = ()  # adapters that run, that wait, and since when
 
 
 def one_two_five(limit: int) -> tuple[int, ...]:
@@ -85,10 +83,10 @@ class Histogram:
         self.stale = True
 
     def fill(self, counts: Sequence[int]) -> None:
-        """Show these counts per bucket instead; the sum takes each bucket at its upper bound."""
+        """Show these counts per bucket instead; the sum takes each at its upper bound, the last at one more than it."""
         size = len(self.counts)
         self.counts = [*counts[:size], *([0] * (size - len(counts)))]
-        edges = [*self.bounds, self.bounds[-1]]
+        edges = [*self.bounds, self.bounds[-1] + 1]
         self.sum = float(sum(edge * count for edge, count in zip(edges, self.counts, strict=True)))
         self.stale = True
 
@@ -235,7 +233,7 @@ class Metrics:
         for seq in step.joined:
             if seq.first_token_at == step.time and seq.preemptions == 0:
                 self.first_token.observe(step.time - seq.arrival)
-        gaps = (len(step.emitted) - len(step.joined)) * step.each
+        gaps = len(step.emitted) * step.each - len(step.joined)
         if gaps:
             self.gap.observe(step.gap, times=gaps)
         if step.batch_tokens:
@@ -297,9 +295,9 @@ class Metrics:
         for name, value in counters.items():
             values = self.numbers(name).values
             values[next(iter(values))] = value
-        lora = (
-            f'max_lora="{self._max_loras}",running_lora_adapters="{escape(gauges.running_loras)}",'
-            f'waiting_lora_adapters="{escape(gauges.waiting_loras)}"'
-        )
-        self.numbers("lora_requests_info").values = {lora: gauges.loras_changed}
+        self.numbers("lora_requests_info").values = {
+            f'max_lora="{self._max_loras}",running_lora_adapters="{escape(running)}",'
+            f'waiting_lora_adapters="{escape(waiting)}"': changed
+            for running, waiting, changed in gauges.loras
+        }
         return b"".join([family.render() for family in self.families.values()])

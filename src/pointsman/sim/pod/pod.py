@@ -6,6 +6,7 @@ granularity (a millisecond); deadlines are the engine's and absolute, so latenes
 """
 
 import asyncio
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -14,10 +15,12 @@ from hashlib import sha1
 from pointsman.core.errors import UserError
 from pointsman.sim.engine.engine import ABORTED, DONE, Engine, EngineConfig, Seq, Step, Work
 from pointsman.sim.engine.lanes import LaneEngine
-from pointsman.sim.engine.latency import PacedModel, StepModel, StepsAndTransfers
+from pointsman.sim.engine.latency import PacedModel
+from pointsman.sim.engine.stepmodel import StepModel, StepsAndTransfers
 from pointsman.sim.engine.steps import StepEngine
 from pointsman.sim.jobs.job import Choice, Job
-from pointsman.sim.pod import fakes
+from pointsman.sim.pod import fakes, iterations
+from pointsman.sim.pod.answers import Answers
 from pointsman.sim.pod.metrics import Gauges, Metrics
 from pointsman.sim.settings import Settings
 from pointsman.sim.text import hashing
@@ -44,6 +47,17 @@ def build_engine(settings: Settings, *, step_model: StepModel | None, events: bo
         return StepEngine(config, latency=latency, hasher=hashing.child, events=events)
     paced = PacedModel(settings.pace())
     return LaneEngine(config, latency=paced, hasher=hashing.child, events=events, catch_up=True)
+
+
+def _metrics(settings: Settings) -> Metrics:
+    return Metrics(
+        model=settings.names[0],
+        max_model_len=settings.max_model_len,
+        block_size=settings.block_size,
+        blocks=settings.kv_cache_size,
+        max_loras=settings.max_loras,
+        dialect=settings.metrics_dialect,
+    )
 
 
 def url_uuid(name: str) -> str:
@@ -77,20 +91,16 @@ class Pod:
         listened = settings.zmq_endpoint or settings.kv_events_replay_endpoint
         events = settings.enable_kvcache and bool(listened)
         self.engine = build_engine(settings, step_model=step_model, events=events)
-        self.metrics = Metrics(
-            model=settings.names[0],
-            max_model_len=settings.max_model_len,
-            block_size=settings.block_size,
-            blocks=settings.kv_cache_size,
-            max_loras=settings.max_loras,
-            dialect=settings.metrics_dialect,
-        )
+        self.metrics = _metrics(settings)
         self.loras = {module["name"]: str(module.get("path") or module["name"]) for module in settings.lora_modules}
         self.jobs: set[Job] = set()
         self.hung: set[Job] = set()  # taken on and never to be answered
         self.dataset = dataset
+        self.answers = Answers()
         self.sleeping = False
         self.stopping = False
+        logs = settings.enable_logging_iteration_details and settings.in_steps
+        self._log = iterations.logger(sys.stdout, rank=rank, wall=wall) if logs else None
         self.on_blocks: Callable[[], None] | None = None  # called after the engine may have cached or evicted
         self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -99,7 +109,7 @@ class Pod:
         self._roots: dict[str, int] = {}
         self._lora_state: tuple[str, str] = ("", "")
         self._lora_changed = wall()
-        self._fakes: fakes.Fakes | None = None
+        self._fakes: tuple[fakes.Fakes, Metrics] | None = None  # and the page that shows them instead of ours
         self._frozen: bytes | None = None
         self.apply(settings)
 
@@ -110,15 +120,16 @@ class Pod:
         """
         fake = fakes.parse(settings.fake_metrics) if settings.fake_metrics is not None else None
         fakes.check_factors(settings.lie_metrics or {})
-        step = settings.latency_calculator == "step"
-        if step != (self.settings.latency_calculator == "step"):
+        if settings.in_steps != self.settings.in_steps:
             raise UserError("latency-calculator cannot change to or from step while serving: restart instead")
         frozen = (self._frozen or self.page()) if settings.freeze_metrics else None
-        self.settings, self._fakes, self._frozen = settings, fake, frozen
+        self.settings, self._frozen = settings, frozen
+        self._fakes = None
+        if fake is not None:
+            self._fakes = fake, _metrics(settings)
+            fake.fill(self._fakes[1])
         self.engine.slowdown = 1.0
         self.engine.set_pace(settings.pace())
-        if fake is not None:
-            fake.fill(self.metrics)
 
     @property
     def load(self) -> int:
@@ -137,6 +148,11 @@ class Pod:
         if known is None:
             known = self._roots[model] = hashing.root(model, seed=self.settings.hash_seed)
         return known
+
+    @property
+    def capacity(self) -> int | None:
+        """Tokens that one sequence can have at most, prompt and output, before the blocks end; None without limit."""
+        return self.settings.kv_cache_size * self.settings.block_size if self.settings.enable_kvcache else None
 
     def room_for(self, choices: int) -> bool:
         """Whether so many more sequences may run or wait."""
@@ -174,8 +190,9 @@ class Pod:
                 lora=job.spec.lora,
                 priority=priority,
                 remote_tokens=prompt.count if remote else 0,
+                root=root,
                 prompt_ids=prompt.ids if cached else (),
-                output_ids=choice.answer.ids if cached else (),
+                reply_ids=choice.reply_ids if cached else None,
                 owner=choice,
             )
             choice.seq = self.engine.submit(work, now=now)
@@ -243,6 +260,8 @@ class Pod:
 
     def _deliver(self, step: Step) -> None:
         self.metrics.step(step)
+        if self._log is not None:
+            self._log(step)
         each = step.each
         for seq in step.emitted:
             seq.work.owner.emit(each)
@@ -268,23 +287,26 @@ class Pod:
             self._lora_state = running, waiting
             self._lora_changed = self.wall()
         queued = len(state.waiting) + state.transferring
-        return Gauges(len(state.running), queued, state.usage, running, waiting, self._lora_changed)
+        return Gauges(len(state.running), queued, state.usage, ((running, waiting, self._lora_changed),))
 
     def page(self) -> bytes:
         """Return the metrics page."""
         if self._frozen is not None:
             return self._frozen
+        if self._fakes is not None:
+            return self._fake_page(*self._fakes)
         state = self.engine.state
         gauges = fakes.lied(self.gauges(), self.settings.lie_metrics)
-        if self._fakes is not None:
-            interval = self.settings.fake_metrics_refresh_interval
-            seconds = (self.clock() - self.started) // interval * interval
-            gauges = self._fakes.gauges(gauges, seconds=seconds)
         counters: dict[str, float] = {
             "prefix_cache_hits_total": state.hit_tokens,
             "prefix_cache_queries_total": state.queried_tokens,
             "num_preemptions_total": state.preemptions,
         }
-        if self._fakes is not None:
-            counters |= self._fakes.counters
         return self.metrics.render(gauges, counters=counters)
+
+    def _fake_page(self, fake: fakes.Fakes, metrics: Metrics) -> bytes:
+        self._pump()
+        interval = self.settings.fake_metrics_refresh_interval
+        seconds = (self.clock() - self.started) // interval * interval
+        gauges = fake.gauges(seconds=seconds, since=self._lora_changed)
+        return metrics.render(fakes.lied(gauges, self.settings.lie_metrics), counters=fake.counters)

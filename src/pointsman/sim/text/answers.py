@@ -36,12 +36,22 @@ class Answer(NamedTuple):
     pieces: Sequence[str]
     finish_reason: str
     ids: Sequence[int] = ()
+    stop: str | None = None  # the text that ended it, where one was asked for
 
 
 def echo(text: str, *, max_tokens: int | None) -> Answer:
     """Return the text itself; a limit shows only in the reason, as in the Go simulator."""
-    pieces = tokens.pieces(text)
-    return Answer(pieces, "length" if max_tokens is not None and len(pieces) >= max_tokens else "stop")
+    return _echoed(tokens.pieces(text), max_tokens=max_tokens)
+
+
+def echo_ids(ids: Sequence[int], *, max_tokens: int | None) -> Answer:
+    """Return token ids themselves, each one token; as text they are a list with commas."""
+    pieces = [*(f"{number}," for number in ids[:-1]), *(str(number) for number in ids[-1:])]
+    return _echoed(pieces, max_tokens=max_tokens, ids=ids)
+
+
+def _echoed(pieces: Sequence[str], *, max_tokens: int | None, ids: Sequence[int] = ()) -> Answer:
+    return Answer(pieces, "length" if max_tokens is not None and len(pieces) >= max_tokens else "stop", ids)
 
 
 def random_answer(chance: Chance, *, max_tokens: int | None, room: int, ignore_eos: bool) -> Answer:
@@ -101,13 +111,14 @@ def _free_length(chance: Chance, room: int) -> int:
 def cut(answer: Answer, *, stop: Sequence[str]) -> Answer:
     """Return the answer up to the first stop text, which itself is left out."""
     text = "".join(answer.pieces)
-    found = [at for word in stop if word and (at := text.find(word)) >= 0]
+    found = [(at, word) for word in stop if word and (at := text.find(word)) >= 0]
     if not found:
         return answer
-    end, kept = min(found), []
+    end, word = min(found)
+    kept = []
     for piece in answer.pieces:
         kept.append(piece[:end])
         end -= len(piece)
         if end <= 0:
             break
-    return Answer(kept, "stop")
+    return Answer(kept, "stop", stop=word)

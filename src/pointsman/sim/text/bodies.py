@@ -58,7 +58,17 @@ class Message(Struct):
     tool_call_id: str | None = None
 
 
-class Chat(Common, kw_only=True):
+class Shaped(Common, kw_only=True):
+    """What asks for an answer of some shape."""
+
+    response_format: Json | None = None
+    structured_outputs: Json | None = None
+    guided_json: str | Json | None = None
+    guided_choice: list[str] | None = None
+    guided_regex: str | None = None
+
+
+class Chat(Shaped, kw_only=True):
     messages: list[Message]
     max_completion_tokens: int | None = None
     tools: list[Json] | None = None
@@ -67,7 +77,7 @@ class Chat(Common, kw_only=True):
     top_logprobs: int | None = None
 
 
-class Completion(Common, kw_only=True):
+class Completion(Shaped, kw_only=True):
     prompt: str | list[str | int | list[int]]
     logprobs: int | None = None
     echo: bool | None = None
@@ -82,6 +92,8 @@ class Responses(Common, kw_only=True):
     text: Json | None = None
     include: list[str] | None = None
     top_logprobs: int | None = None
+    structured_outputs: Json | None = None
+    store: bool | None = None
     previous_response_id: str | None = None
     metadata: Json | None = None
     parallel_tool_calls: bool | None = None
@@ -99,6 +111,14 @@ class Anthropic(Struct, kw_only=True):
     stream: bool | None = None
     stop_sequences: list[str] | None = None
     kv_transfer_params: KvTransfer | None = None
+
+
+class CountTokens(Struct, kw_only=True):
+    """A message that nobody answers."""
+
+    model: str | None = None
+    messages: list[Message]
+    system: str | list[Json] | None = None
 
 
 class Sampling(Struct):

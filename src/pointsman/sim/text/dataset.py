@@ -1,7 +1,9 @@
 """Answers from a dataset: a SQLite table of past generations, found by the hash of the prompt's token ids.
 
-The layout is llm-d-inference-sim's (`ds-tool` writes it). A prompt that is known gets one of its answers; any other
-gets a random row of fitting length. Rows are chosen by the request's own draws, so a run repeats.
+The layout is llm-d-inference-sim's (`ds-tool` writes it): columns by name, and in each row the tokens of an answer as
+JSON. Its keys are read as Go reads them, in any case: `Tokens` and `Strings` now, `numbers` before, and once a list of
+bare texts. A file that is not one is refused at start. A prompt that is known gets one of its answers; any other gets a
+random row of fitting length. Rows are chosen by the request's own draws, so a run repeats.
 """
 
 import sqlite3
@@ -15,9 +17,13 @@ import msgspec
 
 from pointsman.core.errors import UserError
 from pointsman.sim.engine.chance import Chance
+from pointsman.sim.failures import Refusal
 from pointsman.sim.text import tokens
 from pointsman.sim.text.answers import Answer, speak
 from pointsman.sim.text.prompts import Prompt
+
+_COLUMNS = ("id", "prompt_hash", "gen_tokens", "n_gen_tokens")
+_SAMPLE = 100  # rows that are read at start
 
 
 class Generated(msgspec.Struct):
@@ -38,16 +44,30 @@ class Dataset:
         self._table = table
         try:
             self._db = _open(path, in_memory=in_memory)
+            self._check_columns()
             self._rows = self._query(f"SELECT count(*) FROM {table}")[0][0]  # noqa: S608 - an identifier, checked above
-        except sqlite3.Error as error:
+            if not self._rows:
+                raise UserError(f"--dataset-path {path} holds no answers: fill table {table!r}")
+            for row in self._query(f"SELECT gen_tokens FROM {table} ORDER BY id LIMIT {_SAMPLE}"):  # noqa: S608 - as above
+                _decode(row[0])
+        except (sqlite3.Error, ValueError) as error:
             raise UserError(f"--dataset-path {path} cannot be used: {error}") from None
-        if not self._rows:
-            raise UserError(f"--dataset-path {path} holds no answers: fill table {table!r}")
+
+    def _check_columns(self) -> None:
+        found = {row[1] for row in self._query(f"PRAGMA table_info({self._table})")}
+        if not found:
+            raise ValueError(f"it has no table {self._table!r}: name it with --dataset-table-name")
+        missing = [name for name in _COLUMNS if name not in found]
+        if missing:
+            raise ValueError(f"table {self._table!r} lacks the columns {', '.join(missing)}: write it with ds-tool")
 
     def answer(self, prompt: Prompt, chance: Chance, *, max_tokens: int | None, room: int, ignore_eos: bool) -> Answer:
         """Return a stored answer of at most `max_tokens`, or exactly so many where the end is to be ignored."""
         limit = min(room, max_tokens) if max_tokens is not None else room
-        found = self._matching(prompt, chance, limit=limit) or self._any(chance, limit=limit)
+        try:
+            found = self._matching(prompt, chance, limit=limit) or self._any(chance, limit=limit)
+        except (sqlite3.Error, ValueError) as error:
+            raise Refusal(500, f"The dataset holds a row that cannot be read: {error}") from None
         strings, numbers = found.strings[:limit], found.numbers[:limit]
         if ignore_eos and len(strings) < limit:
             more = speak(chance, limit - len(strings))
@@ -96,4 +116,22 @@ def _open(path: Path, *, in_memory: bool) -> sqlite3.Connection:
 
 
 def _decode(text: str | bytes) -> Generated:
-    return msgspec.json.decode(text, type=Generated)
+    """Return a row's answer.
+
+    Raises ValueError when it is none.
+    """
+    found = msgspec.json.decode(text) if isinstance(text, str | bytes) else None
+    if isinstance(found, list):
+        found = {"strings": found}
+    if not isinstance(found, dict):
+        raise ValueError("gen_tokens holds no tokens: write an object with Tokens and Strings")  # noqa: TRY004 - bad data
+    by_name = {str(name).lower(): value for name, value in found.items()}
+    numbers = by_name.get("tokens", by_name.get("numbers"))
+    try:
+        strings = msgspec.convert(by_name.get("strings"), list[str])
+        ids = [tokens.identify(piece) for piece in strings] if numbers is None else msgspec.convert(numbers, list[int])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"gen_tokens must hold Strings, a list of texts, and Tokens, their ids: {error}") from None
+    if len(strings) != len(ids):
+        raise ValueError(f"gen_tokens holds {len(strings)} Strings and {len(ids)} Tokens: as many of both are needed")
+    return Generated(strings, ids)

@@ -1,7 +1,7 @@
 """Tool calls: checking the tools that a request offers, and making up calls of them.
 
-Arguments are drawn from the tool's schema, so they always fit it as far as types, enums and required fields go. A
-call's tokens are three for its frame and one per token of its arguments, as llm-d-inference-sim counts.
+Arguments are drawn from the tool's schema, so they fit it. A call's tokens are three for its frame and one per token of
+its arguments, as llm-d-inference-sim counts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,24 +10,15 @@ from typing import Any
 
 import msgspec
 
+from pointsman.core.lines import cut
 from pointsman.sim.engine.chance import Chance
 from pointsman.sim.failures import Refusal
 from pointsman.sim.settings import Settings
-from pointsman.sim.text import tokens
+from pointsman.sim.text import schemas, tokens
 
-WORDS = ("signal", "platform", "junction", "carriage", "whistle", "timetable", "bridge", "tunnel", "lantern", "depot")
-_KEYWORDS = frozenset(
-    (
-        "type", "description", "enum", "properties", "items", "required", "additionalProperties", "minItems",
-        "maxItems", "default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength",
-        "pattern", "format", "title", "$schema", "strict",
-    )
-)  # fmt: skip
-_TYPES = frozenset(("string", "integer", "number", "boolean", "array", "object", "null"))
 _PREFIXES = {"chat": "chatcmpl-tool-", "anthropic": "toolu_", "responses": "fc_"}
+_ANY = Chance("tools")  # of a draw that is only to show that one is possible
 FRAME = 3  # tokens around the arguments
-_DEEPEST = 16
-_MOST_VALUES = 1000  # in one call's arguments; beyond, arrays stay empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +49,28 @@ def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def check(offered: Sequence[Mapping[str, Any]], *, style: str) -> None:
-    """Raise Refusal 400 if a tool is not described in full, or its schema goes beyond what we can draw from."""
+def check(offered: Sequence[Mapping[str, Any]]) -> None:
+    """Raise Refusal 400 if a tool has no name, or a schema that cannot be met."""
     for tool in offered:
         function = function_of(tool)
         name = function.get("name")
         if not isinstance(name, str) or not name:
             raise Refusal(400, "Tool validation failed: every tool needs a function with a name")
-        # Anthropic's API lets a tool go without a description; the Go simulator insists on one elsewhere.
-        for key in ("parameters",) if style == "anthropic" else ("description", "parameters"):
-            if key not in function:
-                raise Refusal(400, f"Tool validation failed: {name} has no {key}")
-        if not isinstance(function.get("description", ""), str):
+        if not isinstance(function.get("description") or "", str):
             raise Refusal(400, f"Tool validation failed: the description of {name} is no text")
-        _check_schema(function["parameters"], where=name, depth=0)
+        _arguments(function, _ANY, bounds=schemas.EVERYTHING)
 
 
-def _check_schema(schema: Any, *, where: str, depth: int) -> None:
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        raise Refusal(400, f"Tool validation failed: {where} is not a schema that we can follow")
-    for key in schema:
-        if key not in _KEYWORDS:
-            raise Refusal(400, f"Tool validation failed: {where} uses {key!r}, which is not supported")
-    kind = schema.get("type", "object")
-    if not isinstance(kind, str) or kind not in _TYPES:
-        raise Refusal(400, f"Tool validation failed: {where} has type {kind!r}: use one JSON type")
-    options = schema.get("enum", ["any"])
-    if not isinstance(options, list) or not options:
-        raise Refusal(400, f"Tool validation failed: {where} has an enum without values")
-    required = schema.get("required", [])
-    if not isinstance(required, list) or not all(isinstance(item, str) for item in required):
-        raise Refusal(400, f"Tool validation failed: {where} has a required that is no list of names")
-    properties = schema.get("properties", {})
-    if not isinstance(properties, Mapping):
-        raise Refusal(400, f"Tool validation failed: {where} has properties that are no mapping")
-    for name, inner in properties.items():
-        _check_schema(inner, where=f"{where}.{name}", depth=depth + 1)
-    if "items" in schema:
-        _check_schema(schema["items"], where=f"{where}[]", depth=depth + 1)
+def _arguments(function: Mapping[str, Any], chance: Chance, *, bounds: schemas.Bounds) -> Any:
+    """Return arguments for a function; one without parameters takes none."""
+    given = function.get("parameters")
+    if given is None:
+        return {}
+    name = str(function.get("name", ""))
+    try:
+        return schemas.draw(given, chance, bounds=bounds, name=name)
+    except Refusal as refusal:
+        raise Refusal(400, f"Tool validation failed: {refusal}", param="tools") from None
 
 
 def calls(
@@ -125,77 +100,43 @@ def _allowed(
         kind = choice.get("type")
         if kind in {"auto", "none", "any", "required"}:
             return _allowed(offered, "required" if kind == "any" else str(kind))
+        if kind == "allowed_tools":
+            return _among(offered, choice)
+        if kind not in {"function", "tool"}:
+            raise Refusal(400, _unknown(kind), param="tool_choice")
         wanted = function_of(choice).get("name")
         named = [function for function in functions if function.get("name") == wanted]
         if not named:
             raise Refusal(400, f"tool_choice names {wanted!r}, which is not among the tools", param="tool_choice")
         return named, 1
-    if choice == "none":
-        return [], 0
-    return functions, 1 if choice == "required" else 0
+    if choice not in {None, "none", "auto", "required"}:
+        raise Refusal(400, _unknown(choice), param="tool_choice")
+    return ([], 0) if choice == "none" else (functions, int(choice == "required"))
+
+
+def _unknown(kind: object) -> str:
+    return f"tool_choice is {cut(str(kind), most=50)!r}: write auto, none, required, or name a function among the tools"
+
+
+def _among(offered: Sequence[Mapping[str, Any]], choice: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int]:
+    """Read a choice that allows some of the tools, nested as chats write it or flat as Responses do."""
+    nested = choice.get("allowed_tools")
+    inner = nested if isinstance(nested, Mapping) else choice
+    listed = inner.get("tools")
+    names = {function_of(tool).get("name") for tool in listed if isinstance(tool, Mapping)} if listed else set()
+    mode = inner.get("mode", "auto")
+    if mode not in {"auto", "required"} or not names:
+        raise Refusal(
+            400, "tool_choice of type allowed_tools needs tools, and a mode: auto or required", param="tool_choice"
+        )
+    return _allowed([tool for tool in offered if function_of(tool).get("name") in names], str(mode))
 
 
 def _call(index: int, function: Mapping[str, Any], *, style: str, chance: Chance, settings: Settings) -> Call:
-    drawer = _Drawer(chance, settings)
-    schema = function.get("parameters") or {}
-    try:
-        arguments = drawer.object(schema, optional=settings.tool_call_not_required_param_probability, depth=0)
-    except (AttributeError, TypeError, ValueError, RecursionError):  # only where nobody checked the schema before
-        raise Refusal(
-            400, f"Tool validation failed: the schema of {function.get('name')!r} cannot be followed"
-        ) from None
+    arguments = _arguments(function, chance, bounds=schemas.bounds_of(settings))
     number = f"{chance.below(10**10):010d}"
     text = msgspec.json.encode(arguments).decode()
     return Call(index, _PREFIXES[style] + number, str(function.get("name", "")), text)
-
-
-class _Drawer:
-    """Draws values that fit a schema."""
-
-    def __init__(self, chance: Chance, settings: Settings) -> None:
-        self.chance = chance
-        self.settings = settings
-        self._left = _MOST_VALUES
-
-    def object(self, schema: Mapping[str, Any], *, optional: int, depth: int) -> dict[str, Any]:
-        required = schema.get("required") or ()
-        properties = schema.get("properties") or {}
-        return {
-            name: self.value(inner, depth=depth + 1)
-            for name, inner in properties.items()
-            if name in required or self.chance.happens(optional)
-        }
-
-    def value(self, schema: Mapping[str, Any], *, depth: int) -> Any:
-        s, chance = self.settings, self.chance
-        self._left -= 1
-        if schema.get("enum"):
-            return chance.choice(schema["enum"])
-        match schema.get("type", "string" if depth else "object"):
-            case "integer":
-                return chance.between(s.min_tool_call_integer_param, s.max_tool_call_integer_param)
-            case "number":
-                low, high = s.min_tool_call_number_param, s.max_tool_call_number_param
-                return low + (high - low) * chance.random()
-            case "boolean":
-                return chance.happens(50)
-            case "array":
-                return self._array(schema, depth=depth)
-            case "object":
-                return self.object(schema, optional=s.object_tool_call_not_required_field_probability, depth=depth)
-            case "null":
-                return None
-        return chance.choice(WORDS)
-
-    def _array(self, schema: Mapping[str, Any], *, depth: int) -> list[Any]:
-        low = schema.get("minItems", self.settings.min_tool_call_array_param_length)
-        high = schema.get("maxItems", self.settings.max_tool_call_array_param_length)
-        low = low if isinstance(low, int) and 0 <= low <= 100 else 0
-        high = min(high, 100) if isinstance(high, int) and high >= low else low
-        if self._left <= 0:  # arrays of arrays grow by powers
-            return []
-        items = schema.get("items") or {"type": "string"}
-        return [self.value(items, depth=depth + 1) for _ in range(self.chance.between(low, high))]
 
 
 def call_tokens(made: Sequence[Call]) -> Iterator[Token]:

@@ -112,11 +112,16 @@ async def test_fake_metrics_replace_what_is_shown(connect: Connect) -> None:
             "ttft-buckets-values": [1, 2],
             "request-success-total": {"stop": 20},
             "total-prompt-tokens": 500,
+            "request-generation-tokens": [2, 0, 3],
             "prefix-cache-hits": 3,
             "prefix-cache-queries": 9,
-            "loras": [{"running": "a,b", "waiting": "c", "timestamp": 5}],
+            "loras": [
+                {"running": "a,b", "waiting": "c", "timestamp": 5},
+                {"running": "d", "waiting": "", "timestamp": 4},
+            ],
         }
     )
+    await client.post("/v1/completions", json={"prompt": "real traffic"})
     page = (await client.get("/metrics")).text
     assert 'vllm:num_requests_running{model_name="m"} 7\n' in page
     assert 'vllm:num_requests_waiting{model_name="m"} 4\n' in page
@@ -124,7 +129,14 @@ async def test_fake_metrics_replace_what_is_shown(connect: Connect) -> None:
     assert 'vllm:time_to_first_token_seconds_bucket{model_name="m",le="0.005"} 3\n' in page
     assert 'vllm:request_success_total{finish_reason="stop",model_name="m"} 20\n' in page
     assert 'vllm:prompt_tokens_total{model_name="m"} 500\n' in page
+    assert 'vllm:generation_tokens_total{model_name="m"} 17\n' in page  # 2 of 1 token, 3 of up to 5
+    assert 'vllm:request_generation_tokens_count{model_name="m"} 5\n' in page
+    assert 'vllm:e2e_request_latency_seconds_count{model_name="m"} 0\n' in page  # what is not given is not real either
+    assert page.count("vllm:request_success_total{") == 1
     assert 'running_lora_adapters="a,b",waiting_lora_adapters="c"} 5\n' in page
+    assert 'running_lora_adapters="d",waiting_lora_adapters=""} 4\n' in page
+    await change(client, fake_metrics={"running-requests": "ramp:2.5:2.5:1s"})
+    assert await metric(client, "vllm:num_requests_running") == 2
     assert (await client.post("/fake_metrics", json={"running-requests": 1})).status_code == 204
     assert await metric(client, "vllm:num_requests_running") == 1
     assert await metric(client, "vllm:num_requests_waiting") == 4  # what was not named stays

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from pointsman.core.errors import UserError
 from pointsman.sim.engine.chance import Chance
-from pointsman.sim.engine.latency import Batch, Pace, PacedModel, StepModel, StepsAndTransfers, step_model
+from pointsman.sim.engine.latency import Batch, Pace, PacedModel
 
 
 @pytest.mark.parametrize(
@@ -59,30 +58,3 @@ def test_samples_stay_within_the_band_and_keep_the_mean() -> None:
     assert min(drawn) >= 0.3 * 0.02 and max(drawn) <= 1.7 * 0.02
     assert sum(drawn) / len(drawn) == pytest.approx(0.02, rel=0.02)
     assert len(set(drawn)) > 4000
-
-
-def test_a_step_is_linear_in_what_it_holds() -> None:
-    model = StepModel(base=1.0, prefill_token=0.1, prefill_context=0.01, decode_seq=0.5, context_token=0.001)
-    assert model.step_time(Batch(10, 20, 2, 1000)) == pytest.approx(1 + 1 + 0.2 + 1 + 1)
-
-
-def test_transfers_between_engines_that_step_take_what_the_flags_say() -> None:
-    model = StepModel(base=1.0, transfer_token=0.5)
-    assert StepsAndTransfers(model, Pace()).transfer_time(10) == 5.0
-    assert StepsAndTransfers(model, Pace(kv_cache_transfer_latency=0.2)).transfer_time(10) == 0.2
-    assert StepsAndTransfers(model, Pace(kv_cache_transfer_time_per_token=0.01)).transfer_time(10) == pytest.approx(0.1)
-    assert StepsAndTransfers(model, Pace()).step_time(Batch()) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("document", "complaint"),
-    [
-        pytest.param([], "coefficients_us is missing", id="no mapping"),
-        pytest.param({"coefficients_us": {"base": 1, "bass": 2}}, "coefficients_us.bass is unknown", id="unknown"),
-        pytest.param({"coefficients_us": {"base": "x"}}, "write microseconds", id="not a number"),
-        pytest.param({"coefficients_us": {"base": 0}}, "must be above zero", id="no base"),
-    ],
-)
-def test_bad_coefficient_files_are_named(document: object, complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        step_model(document, name="f.yaml")

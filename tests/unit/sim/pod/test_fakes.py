@@ -20,7 +20,7 @@ from pointsman.sim.pod.metrics import Gauges
 )
 def test_waves_by_the_second(wave: str, values: list[float]) -> None:
     shown = fakes.parse({"running-requests": wave})
-    assert [shown.gauges(Gauges(0, 0, 0), seconds=t).running for t in range(5)] == pytest.approx(values)
+    assert [shown.gauges(seconds=t, since=0).running for t in range(5)] == pytest.approx(values)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_buckets_add_up() -> None:
 def test_one_series_tells_the_adapters() -> None:
     metrics = make()
     for running in ("a", "a,b", ""):
-        found = samples(metrics, gauges=Gauges(0, 0, 0, running, "c", 12.5))
+        found = samples(metrics, gauges=Gauges(0, 0, 0, ((running, "c", 12.5),)))
     (labels,) = [dict(labels) for name, labels in found if name == "vllm:lora_requests_info"]
     assert labels == {"max_lora": "2", "running_lora_adapters": "", "waiting_lora_adapters": "c"}
 

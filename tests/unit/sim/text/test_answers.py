@@ -58,4 +58,5 @@ def test_an_echo_is_never_cut_and_tells_that_the_limit_was_reached() -> None:
     ],
 )
 def test_stop_texts_cut_the_answer(stop: list[str], kept: list[str], reason: str) -> None:
-    assert cut(Answer(["a ", "b ", "c d"], "length"), stop=stop) == Answer(kept, reason)
+    ended = cut(Answer(["a ", "b ", "c d"], "length"), stop=stop)
+    assert ended == Answer(kept, reason, stop=stop[0] if reason == "stop" else None)

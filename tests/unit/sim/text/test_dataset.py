@@ -15,6 +15,7 @@ from pointsman.sim.settings import Settings
 from pointsman.sim.text.dataset import Dataset
 from pointsman.sim.text.prompts import Prompt
 
+LAYOUT = "id INTEGER PRIMARY KEY, prompt_hash BLOB, gen_tokens JSON, n_gen_tokens INTEGER"
 KNOWN = Prompt("what is the time?")
 
 
@@ -22,14 +23,55 @@ KNOWN = Prompt("what is the time?")
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "answers.sqlite3"
     with sqlite3.connect(path) as db:
-        db.execute(
-            "CREATE TABLE llmd (id INTEGER PRIMARY KEY, prompt_hash BLOB, gen_tokens JSON, n_gen_tokens INTEGER)"
-        )
+        db.execute(f"CREATE TABLE llmd ({LAYOUT})")
         key = sha256(struct.pack(f"<{len(KNOWN.ids)}I", *KNOWN.ids)).digest()
         for hashed, words in ((key, ["noon ", "now"]), (key, ["late"]), (b"other", ["a ", "b ", "c ", "d"])):
             tokens = {"strings": words, "numbers": list(range(len(words)))}
             row = (hashed, json.dumps(tokens), len(words))
             db.execute("INSERT INTO llmd (prompt_hash, gen_tokens, n_gen_tokens) VALUES (?, ?, ?)", row)
+    db.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "pieces"),
+    [
+        pytest.param({"Tokens": [5, 6], "Strings": ["no", "on"]}, ["no", "on"], id="as the Go tool writes it"),
+        pytest.param({"numbers": [5, 6], "strings": ["no", "on"]}, ["no", "on"], id="small letters"),
+        pytest.param(["no", "on"], ["no", "on"], id="bare texts"),
+    ],
+)
+def test_rows_of_the_go_tool_are_read(tmp_path: Path, row: object, pieces: list[str]) -> None:
+    path = one_row(tmp_path, json.dumps(row))
+    data = Dataset(path)
+    answer = data.answer(KNOWN, Chance(1), max_tokens=9, room=99, ignore_eos=False)
+    assert list(answer.pieces) == pieces and len(answer.ids) == 2
+    data.close()
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "complaint"),
+    [
+        pytest.param("gen_tokens JSON", "[]", "lacks the columns id, prompt_hash, n_gen_tokens", id="columns"),
+        pytest.param(None, '{"Tokens": [1], "Strings": []}', "0 Strings and 1 Tokens", id="counts"),
+        pytest.param(None, '{"Words": []}', "Strings, a list of texts", id="keys"),
+        pytest.param(None, "5", "holds no tokens", id="no object"),
+        pytest.param(None, "{", "cannot be used", id="no JSON"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_at_start(
+    tmp_path: Path, columns: str | None, row: str, complaint: str
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        Dataset(one_row(tmp_path, row, columns=columns))
+
+
+def one_row(tmp_path: Path, row: str, *, columns: str | None = None) -> Path:
+    path = tmp_path / "row.sqlite3"
+    with sqlite3.connect(path) as db:
+        db.execute(f"CREATE TABLE llmd ({columns or LAYOUT})")
+        if columns is None:
+            db.execute("INSERT INTO llmd (prompt_hash, gen_tokens, n_gen_tokens) VALUES (?, ?, ?)", (b"x", row, 2))
     db.close()
     return path
 

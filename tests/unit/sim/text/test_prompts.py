@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pointsman.sim.failures import Refusal
 from pointsman.sim.text import hashing, tokens
 from pointsman.sim.text.bodies import Message
 from pointsman.sim.text.prompts import Prompt, content_text, from_field, from_messages
@@ -15,10 +16,10 @@ def test_a_chat_is_flattened_and_its_echo_is_the_last_message() -> None:
         [
             Message(role="user", content="hi"),
             Message(role="assistant", tool_calls=[call]),
-            Message(role="tool", content="ok"),
+            Message(role="tool", content="ok", tool_call_id="call-1"),
         ]
     )
-    assert prompt.text == "### user: hi\n### assistant: [f({})]\n### tool: ok\n"
+    assert prompt.text == "### user: hi\n### assistant: [f({})]\n### tool(call-1): ok\n"
     assert prompt.echo == "ok" and prompt.count == tokens.count(prompt.text)
 
 
@@ -27,7 +28,7 @@ def test_a_chat_is_flattened_and_its_echo_is_the_last_message() -> None:
     [
         pytest.param(None, "", id="nothing"),
         pytest.param("a", "a", id="text"),
-        pytest.param([{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}], "ab", id="parts"),
+        pytest.param([{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}], "a\nb", id="parts"),
         pytest.param([5, None, {"type": 3}, {"text": "x"}, {"type": "text"}], "", id="odd parts"),
         pytest.param(5, "5", id="a number"),
     ],
@@ -38,10 +39,19 @@ def test_content_of_any_shape_has_a_text(content: Any, text: str) -> None:
 
 def test_media_are_noted_by_kind_and_content() -> None:
     media: list[str] = []
-    parts = [{"type": "image_url", "image_url": {"url": u}} for u in ("x", "y")] + [{"type": "input_audio"}]
-    content_text(parts, media=media)
-    assert [name.rsplit("_", 1)[0] for name in media] == ["sim_img_0", "sim_img_1", "sim_audio_2"]
-    assert media[0].rsplit("_", 1)[1] != media[1].rsplit("_", 1)[1]
+    parts: list[Any] = [{"type": "image_url", "image_url": {"url": u}} for u in ("x", "y")]
+    parts += [{"type": "input_audio", "input_audio": {"data": "d", "format": "wav"}}, {"type": "input_audio"}]
+    parts += [{"type": "video_url", "video_url": {"url": "v"}}, {"type": "image_url", "image_url": {"url": ""}}]
+    text = content_text(parts, media=media)
+    assert text == "image: x\nimage: y\ninput_audio: wav\nvideo: v\nimage: "
+    named = [("img_0", "x"), ("img_1", "y"), ("audio_0", "d"), ("video_0", "v")]
+    assert media == [f"sim_{name}_{tokens.identify(identity):x}" for name, identity in named]
+
+
+@pytest.mark.parametrize("prompt", ["", [], ["a", ""], [[]]])
+def test_an_empty_prompt_is_refused(prompt: Any) -> None:
+    with pytest.raises(Refusal, match="empty"):
+        from_field(prompt)
 
 
 def test_ids_count_as_they_are() -> None:

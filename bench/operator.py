@@ -28,9 +28,9 @@ from tests.cluster.controlplane import ControlPlane
 from bench.parts import Part
 from pointsman.api.crd import simulator_definition
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION
 from pointsman.kube import Client, Key, Kind, connect
 from pointsman.kube.conditions import truth_of
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from pointsman.local.http import get
 from pointsman.local.ports import any_free
 from pointsman.operator.kinds import DEPLOYMENT, SERVICE

@@ -7,6 +7,7 @@ skipped with one line that says how to get one.
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,12 @@ from tests.cluster.proxy import Road, road_to
 from tests.cluster.simulators import Site
 from tests.cluster.widgets import define, release_widgets
 
-from pointsman.kube import Client, Key, Kind, connect
+from pointsman.api import SCHEDULER_INSTALL, SIMULATOR_DEPLOYMENT
+from pointsman.api.llminferenceservice import SERVICE
+from pointsman.kube import Client, Kind, connect
+from pointsman.kube.errors import NotFound
 
+OPERATED = (SERVICE, SCHEDULER_INSTALL, SIMULATOR_DEPLOYMENT)  # what an operator of a later test would see to
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 
 
@@ -62,8 +67,11 @@ async def namespace(client: Client) -> AsyncIterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     await client.create(NAMESPACE, {"metadata": {"name": name}})
     yield name
-    await client.delete(NAMESPACE, Key("", name))
+    # The namespace itself stays until the plane ends: taking one down costs an API server more than most tests do.
     await release_widgets(client, name)
+    for kind in OPERATED:
+        with suppress(NotFound):
+            await client.request("DELETE", kind.path(name))
 
 
 @pytest.fixture

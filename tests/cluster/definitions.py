@@ -19,11 +19,11 @@ from tests.waiting import eventually
 
 from pointsman import cli
 from pointsman.api.inference import ALPHA_POOL, OBJECTIVES, POOL, POOL_IMPORT, REWRITES
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 from pointsman.crds import Definition
 from pointsman.kube import Client, Key, Kind, Object, connect
 from pointsman.kube.conditions import truth_of
 from pointsman.kube.errors import ApiError
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 
 T = TypeVar("T")
 
@@ -108,14 +108,14 @@ class Console:
         """Return how many objects of a kind there are."""
         return len(json.loads(self._ask(lambda client: client.request("GET", kind.path())))["items"])
 
-    def clear(self) -> None:
-        """Delete every definition that a test left, and wait until they are gone.
+    def fill_caches(self) -> None:
+        """Ask for objects of every definition.
 
         An API server that is told to delete a definition before it has filled its cache of the kind takes minutes over
-        it, so the caches are asked first.
+        it.
         """
 
-        async def ready(client: Client) -> None:
+        async def asked(client: Client) -> None:
             for item in json.loads(await client.request("GET", CRD.path()))["items"]:
                 if truth_of(item, "Established") == "True" and "deletionTimestamp" not in item["metadata"]:
                     path = Definition(item).kind.path()
@@ -123,13 +123,18 @@ class Console:
                     with contextlib.suppress(ApiError):  # its webhook may be down
                         await eventually(cached, within=5)
 
+        self._ask(asked)
+
+    def clear(self) -> None:
+        """Delete every definition that a test left, and wait until they are gone."""
+
         async def gone(client: Client) -> None:
             async def empty() -> None:
                 assert json.loads(await client.request("GET", CRD.path()))["items"] == []
 
             await eventually(empty, within=DEFINITION_PATIENCE)
 
-        self._ask(ready)
+        self.fill_caches()
         self.delete(CRD, *self.there())
         self._ask(gone)
 

@@ -16,7 +16,7 @@ from tests.cluster.packages import ROOT
 from tests.istio import assets as istio
 from tests.waiting import eventually, wait_until
 
-from pointsman.api import SIMULATOR_DEPLOYMENT
+from pointsman.api import SCHEDULER_INSTALL, SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Kind, Object, connect
 from pointsman.kube.conditions import is_current
 from pointsman.kube.errors import Forbidden, NotFound
@@ -44,8 +44,10 @@ _PUBLISHED = {
     "gatewayclasses.gateway.networking.k8s.io": "gateway.networking.k8s.io_gatewayclasses.yaml",
     "gateways.gateway.networking.k8s.io": "gateway.networking.k8s.io_gateways.yaml",
     "httproutes.gateway.networking.k8s.io": "gateway.networking.k8s.io_httproutes.yaml",
+    "referencegrants.gateway.networking.k8s.io": "gateway.networking.k8s.io_referencegrants.yaml",
     "inferencepools.inference.networking.k8s.io": "inference.networking.k8s.io_inferencepools.yaml",
     "destinationrules.networking.istio.io": "istio.yaml",
+    "envoyfilters.networking.istio.io": "istio.yaml",
 }
 
 
@@ -59,9 +61,12 @@ def defined(plane: ControlPlane, *, mesh: bool = True) -> Iterator[None]:
     """Let the API server serve SimulatorDeployments and, with `mesh`, what else a stack can consist of."""
     if not plane.complete:
         pytest.skip("stacks need Deployments to become Pods: this control plane has no controllers")
-    ours = (ROOT / "config" / "crd" / "sim.llm-d.io_simulatordeployments.yaml").read_text()
+    ours = {
+        str(kind): (ROOT / "config" / "crd" / f"{kind.group}_{kind.plural}.yaml").read_text()
+        for kind in (SIMULATOR_DEPLOYMENT, SCHEDULER_INSTALL)
+    }
     with ExitStack() as stack:
-        stack.enter_context(_served(plane, {str(SIMULATOR_DEPLOYMENT): ours}))
+        stack.enter_context(served(plane, ours))
         if mesh:
             stack.enter_context(published(plane))
         yield
@@ -79,12 +84,23 @@ def published(plane: ControlPlane) -> Iterator[None]:
         # As text: they are large, and nobody here reads them.
         parts = f"\n{(crds / file).read_text()}".split("\n---\n")
         found[name] = next(part for part in parts if f"\n  name: {name}\n" in part)
-    with _served(plane, found):
+    with served(plane, found):
         yield
 
 
+@asynccontextmanager
+async def published_meanwhile(plane: ControlPlane) -> AsyncIterator[None]:
+    """Define what others define while the block runs; kubectl goes aside, since the operator is in this process."""
+    definitions = published(plane)
+    await asyncio.to_thread(definitions.__enter__)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(definitions.__exit__, None, None, None)
+
+
 @contextmanager
-def _served(plane: ControlPlane, definitions: Mapping[str, str]) -> Iterator[None]:
+def served(plane: ControlPlane, definitions: Mapping[str, str]) -> Iterator[None]:
     names = [f"crd/{name}" for name in definitions]
     plane.kubectl("apply", "--server-side", "-f", "-", text="\n---\n".join(definitions.values()))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)

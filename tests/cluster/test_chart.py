@@ -11,7 +11,9 @@ from tests.cluster.controlplane import DEFINITION_PATIENCE, ControlPlane
 from tests.cluster.definitions import ALL, Console
 from tests.cluster.operators import account_config, operating
 from tests.cluster.packages import ACCOUNT, CHART, DEFAULT, SYSTEM, Helm, by_name, documents, overlay, plain, settings
+from tests.cluster.simulators import until_served
 
+from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.cli import app
 from pointsman.render.manifests.policy import Policy
 
@@ -31,6 +33,7 @@ def release(helm: Helm, bare: ControlPlane) -> Iterator[tuple[str, ...]]:
     """Yield the arguments that name a release, of which nothing is left afterwards."""
     named = ("pointsman", str(CHART), "--namespace", SYSTEM)
     yield named
+    Console(bare, bare.kubeconfig("admin")).fill_caches()
     helm("uninstall", "pointsman", "--namespace", SYSTEM, "--ignore-not-found", "--wait")
     patience = f"--timeout={DEFINITION_PATIENCE}s"
     bare.kubectl("delete", DEFINITION, "namespace/pointsman-system", "--ignore-not-found", patience)
@@ -63,6 +66,26 @@ def test_owning_the_inference_definitions_is_the_component(helm: Helm, bare: Con
     assert plain(found) == plain(manifests)
     _, bound, _ = app.parse_args(arguments(found), exit_on_error=False, print_error=False)
     assert bound.arguments["options"].own_inference_crds is True
+
+
+def test_looking_after_services_is_the_component(helm: Helm, bare: ControlPlane, tmp_path: Path) -> None:
+    built = bare.kubectl("kustomize", str(overlay(tmp_path, components=["../llm"])))
+    manifests = by_name(documents(built))
+    del manifests["Namespace", "", SYSTEM]
+    found = by_name(helm.template(llmInferenceServices__enabled=True))
+    assert plain(found) == plain(manifests)
+    more = {"llmInferenceServices__tls": False, "llmInferenceServices__gateway": "a/b"}
+    set_ = by_name(helm.template(llmInferenceServices__enabled=True, **more))
+    _, bound, _ = app.parse_args(arguments(set_), exit_on_error=False, print_error=False)
+    options = bound.arguments["options"]
+    assert options.llm_inference_services is True
+    assert (options.to_settings().tls, options.to_settings().gateway) == (False, ("a", "b"))
+    # With namespaces named, Secrets are read there and nowhere else.
+    narrow = by_name(helm.template(llmInferenceServices__enabled=True, watchNamespaces=["team-a"]))
+    everywhere = [one for (kind, _, _), one in narrow.items() if kind == "ClusterRole"]
+    assert not any("secrets" in rule["resources"] for one in everywhere for rule in one["rules"] if "resources" in rule)
+    (role,) = (one for (kind, _, name), one in narrow.items() if kind == "Role" and name.endswith("-llm"))
+    assert any("secrets" in rule["resources"] for rule in role["rules"])
 
 
 def test_an_owner_with_roles_alone_has_its_lease_and_its_definitions(
@@ -114,6 +137,8 @@ def test_install_upgrade_uninstall(helm: Helm, bare: ControlPlane, release: tupl
 
 def test_the_definition_goes_when_told(helm: Helm, bare: ControlPlane, release: tuple[str, ...]) -> None:
     helm("install", *release, "--create-namespace", *settings({"crds__keep": False}))
+    bare.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    Console(bare, bare.kubeconfig("admin")).fill_caches()
     helm("uninstall", "pointsman", "--namespace", SYSTEM, "--wait")
     assert bare.kubectl("get", DEFINITION, "--ignore-not-found") == ""
 
@@ -167,6 +192,7 @@ def test_an_operator_with_roles_alone_serves_its_namespace(
             "inferenceGateway": {"enabled": True, "standard": {"enabled": True}},
         },
     }
+    until_served(bare, str(SIMULATOR_DEPLOYMENT))
     with operating(bare, tmp_path / "log", "--leader-elect", f"--watch-namespaces={watched}", config=config):
         bare.kubectl("apply", "-f", "-", text=json.dumps(stack))
         bare.kubectl("wait", "simulatordeployment/x", "-n", watched, "--for=condition=Ready", "--timeout=60s")

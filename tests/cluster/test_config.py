@@ -77,11 +77,12 @@ def test_it_may_do_nothing_else(installed: ControlPlane) -> None:
         *(("create", "pods"), ("delete", "pods"), ("create", "pods/exec")),
         # Resources are people's: theirs to write and to delete.
         *(("create", "simulatordeployments.sim.llm-d.io"), ("delete", "simulatordeployments.sim.llm-d.io")),
+        *(("create", "schedulerinstalls.sim.llm-d.io"), ("delete", "schedulerinstalls.sim.llm-d.io")),
         # No way up, nor around.
         ("create", "clusterroles.rbac.authorization.k8s.io"),
         *(("escalate", "roles.rbac.authorization.k8s.io"), ("bind", "roles.rbac.authorization.k8s.io")),
         *(("patch", "customresourcedefinitions.apiextensions.k8s.io"), ("create", "namespaces")),
-        *(("delete", "leases.coordination.k8s.io"), ("create", "envoyfilters.networking.istio.io")),
+        *(("delete", "leases.coordination.k8s.io"), ("create", "virtualservices.networking.istio.io")),
     ]
     assert allowed(installed, asked) == []
 

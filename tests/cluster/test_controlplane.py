@@ -45,7 +45,7 @@ async def test_a_deployment_rolls_out_and_its_service_has_endpoints(client: Clie
         (slice_,) = json.loads(await client.request("GET", path))["items"]
         assert len([one for one in slice_["endpoints"] or () if one["conditions"]["ready"]]) == 3
 
-    await eventually(ready, within=60)
+    await eventually(ready)
 
 
 def test_helm_installs_and_uninstalls(plane: ControlPlane, namespace: str, tmp_path: Path) -> None:

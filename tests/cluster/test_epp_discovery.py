@@ -19,12 +19,12 @@ from tests.cluster.widgets import undefine
 from tests.waiting import eventually, until
 from tests.wire.test_grpcio import headers
 
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 from pointsman.epp.server import PickerServer
 from pointsman.epp.settings import Settings
 from pointsman.epp.sources.kube import PODS, POOLS
 from pointsman.epp.sources.pool import OUR_GROUP, POOL_GROUP
 from pointsman.kube import Client, Key, Kind
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 
 POOL = POOLS[POOL_GROUP]
 ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
@@ -137,7 +137,7 @@ async def test_objectives_and_rewrites_outlive_their_definitions_for_a_while(
             await create_rules(client, namespace, priority=7)
             await until(lambda: all(known(one) == (7, "served") for one in both))
             await client.delete(OBJECTIVE, Key(namespace, "high"))  # which is no loss of a definition
-            await until(lambda: all(known(one) == (0, "served") for one in both), within=20)
+            await until(lambda: all(known(one) == (0, "served") for one in both))
             await client.create(OBJECTIVE, custom(OBJECTIVE, namespace, "high", RULED | {"priority": 8}))
             await until(lambda: all(known(one) == (8, "served") for one in both))
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{patient.listener.port}")
@@ -149,7 +149,7 @@ async def test_objectives_and_rewrites_outlive_their_definitions_for_a_while(
                 assert hasty.parts.health.serving, "endpoints have nothing to do with it"
                 async with serving(client, OBJECTIVE), serving(client, REWRITE):
                     await create_rules(client, namespace, priority=9)
-                    await until(lambda: all(known(one) == (9, "served") for one in both), within=60)
+                    await until(lambda: all(known(one) == (9, "served") for one in both))
 
 
 RULED: dict[str, Any] = {"poolRef": {"name": "p"}}

@@ -7,9 +7,9 @@ from typing import Any
 from tests.cluster.widgets import CONFIGMAP
 from tests.waiting import eventually
 
+from pointsman.core.kinds import EVENT
 from pointsman.kube import Client, Key
 from pointsman.kube.events import EventRecorder, Ledger
-from pointsman.kube.kinds import EVENT
 
 
 async def test_repetitions_raise_one_count(client: Client, namespace: str) -> None:

@@ -78,7 +78,7 @@ async def test_the_server_is_killed_and_comes_back(
     await rename(client, namespace, "a", "after")
     await client.delete(WIDGET, Key(namespace, "b"))
     await create(client, namespace, "c")
-    await expect(client, namespace, {"a-0": "after", "c-0": "hello"}, within=60)
+    await expect(client, namespace, {"a-0": "after", "c-0": "hello"})
 
     async def well() -> None:
         assert runtime.unfollowed() == []
@@ -104,7 +104,7 @@ async def test_a_compacted_version_is_listed_again_and_missed_deletions_are_deli
     await asyncio.to_thread(plane.start_api)
     road.calls.clear()
     road.open()
-    await expect(client, namespace, {"kept-0": "hello", "changed-0": "new", "fresh-0": "hello"}, within=60)
+    await expect(client, namespace, {"kept-0": "hello", "changed-0": "new", "fresh-0": "hello"})
     assert "kept-0" in deleted
     lists = [call for call in road.calls if call.path == CONFIGMAP.path() and not call.watch and call.method == "GET"]
     assert lists, "the watch was not refused with 410, so this test proved nothing"
@@ -173,7 +173,7 @@ async def test_the_server_is_paused_with_its_connections_open(
     finally:
         plane.resume("kube-apiserver")
     await rename(client, namespace, "a", "awake")
-    await expect(client, namespace, {"a-0": "awake"}, within=60)
+    await expect(client, namespace, {"a-0": "awake"})
 
 
 async def test_events_that_come_twice(client: Client, namespace: str, road: Road, runtime: Runtime) -> None:
@@ -240,12 +240,12 @@ async def test_one_kind_is_forbidden_and_then_granted(
         await eventually(told)
         rules.append({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]})
         await client.patch(roles, Key("", name), {"rules": rules}, how="merge")
-        await expect(client, namespace, expected, within=60)
+        await expect(client, namespace, expected)
 
         async def cured() -> None:
             assert runtime.unfollowed() == []  # not even the definitions, which this user may not list
 
-        await eventually(cured, within=60)
+        await eventually(cured)
     await client.delete(bindings, Key("", name))
     await client.delete(roles, Key("", name))
 
@@ -327,8 +327,8 @@ async def test_etcd_is_killed_and_comes_back(
     async def written() -> None:
         await rename(client, namespace, "a", "back")
 
-    await eventually(written, within=60)
-    await expect(client, namespace, {"a-0": "back"}, within=60)
+    await eventually(written)
+    await expect(client, namespace, {"a-0": "back"})
 
 
 async def test_an_unreadable_answer_is_survived(client: Client, namespace: str, road: Road, runtime: Runtime) -> None:

@@ -11,9 +11,9 @@ from tests.cluster.proxy import Call, Road, road_to
 from tests.cluster.widgets import CONFIGMAP, running
 from tests.waiting import eventually
 
+from pointsman.core.kinds import LEASE
 from pointsman.kube import Client, Controller, Key, LeaseTerms, Ownership, Result, Runtime, Source, View, connect
 from pointsman.kube.errors import NotLeader
-from pointsman.kube.kinds import LEASE
 
 # Long enough that a machine which is busy for a while has no other leader for that.
 TERMS = LeaseTerms(duration=5.0, renew_deadline=3.5, retry=0.3)
@@ -95,6 +95,28 @@ async def test_one_leads_and_hands_over_when_it_ends(
         assert time.monotonic() - began < TERMS.duration  # given back, not waited for
         lease = await client.get(LEASE, Key(namespace, "busy"))
         assert lease["spec"]["leaseTransitions"] >= 1
+
+
+async def test_a_renewal_that_is_still_on_its_way_does_not_keep_the_lease(
+    plane: ControlPlane, client: Client, namespace: str, board: None
+) -> None:
+    """Whoever ends has read the lease; then a renewal from before arrives, and the server calls that reading old."""
+    conflict = 409, {"content-type": "application/json"}, b'{"kind": "Status", "reason": "Conflict", "code": 409}'
+    refused: list[Call] = []
+
+    async with replicas(plane, namespace, "one") as (one,):
+
+        def refuse(call: Call) -> tuple[int, dict[str, str], bytes] | None:
+            if refused or call.method != "PUT" or "/leases/" not in call.path or one.leading:
+                return None
+            refused.append(call)
+            return conflict
+
+        async with running(one.runtime):
+            await writing(one)
+            one.road.refuse = refuse
+        assert refused
+        assert (await client.get(LEASE, Key(namespace, "busy")))["spec"]["holderIdentity"] == ""
 
 
 async def test_a_lease_that_cannot_be_renewed_stops_the_writing_at_once(

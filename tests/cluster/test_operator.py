@@ -20,6 +20,7 @@ from tests.cluster.widgets import (
 )
 from tests.waiting import eventually
 
+from pointsman.core.kinds import EVENT
 from pointsman.kube import (
     Client,
     Controller,
@@ -35,7 +36,6 @@ from pointsman.kube import (
     owned,
 )
 from pointsman.kube.conditions import is_current
-from pointsman.kube.kinds import EVENT
 
 
 @pytest.fixture

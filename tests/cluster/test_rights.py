@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.installs import WHOLE, istio, namespaces
 from tests.cluster.packages import ROOT
 from tests.cluster.proxy import Road
 from tests.cluster.rights import Right, given, names_used, used
@@ -35,7 +36,9 @@ from pointsman.render.manifests.stack import render
 RULES = read_yaml(ROOT / "config" / "rbac" / "role.yaml")["rules"]
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
 # Asked by no request: where the API server guards blockOwnerDeletion, it asks itself when an object gets its owner.
-FOR_OWNERS: set[Right] = {("sim.llm-d.io", "simulatordeployments/finalizers", "update")}
+FOR_OWNERS: set[Right] = {
+    ("sim.llm-d.io", f"{plural}/finalizers", "update") for plural in ("simulatordeployments", "schedulerinstalls")
+}
 FACTS = {"pool": Facts(inference_pool=True), "selector": Facts()}
 
 
@@ -91,8 +94,18 @@ async def test_the_operators(mesh: None, plane: ControlPlane, road: Road, site: 
             await site.edit(service={"name": "mine"})
             await site.told("Conflict", "True", "NameTaken")
             await eventually(lambda: seen(road, ("", "events", "patch")))
+            await installed_and_taken_away(site)
     pickers = {right for facts in FACTS.values() for right in granted(facts)}
     assert used(road) | pickers | FOR_OWNERS == given(RULES)
+
+
+async def installed_and_taken_away(site: Site) -> None:
+    async with namespaces(site) as installs, istio(site.client, site.namespace):
+        await installs.there.create("sims", replicas=1)
+        await installs.create(**WHOLE | {"epp": ON | {"replicas": 2}, "proxyService": {"name": "other"}})
+        await installs.ready()
+        assert not await installs.condition("ClusterAccess")
+        await installs.clear()
 
 
 async def seen(road: Road, right: Right) -> None:

@@ -22,9 +22,9 @@ from tests.waiting import eventually
 from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment, parse
 from pointsman.api.crd import simulator_definition
 from pointsman.core.errors import UserError
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION
 from pointsman.kube import Client, Key
 from pointsman.kube.errors import Invalid
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 
 CONFIG = Path(__file__).parents[2] / "config"
 SAMPLES = CONFIG / "samples"

@@ -1,6 +1,5 @@
 """What a stack consists of follows the definitions that the cluster has, while the operator runs: theirs and ours."""
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -8,14 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.simulators import EVERYTHING, ON, Site, defined, operator, published
+from tests.cluster.simulators import EVERYTHING, ON, Site, defined, operator, published_meanwhile
+from tests.logs import captured
 from tests.waiting import eventually
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION
 from pointsman.kube import Client, Key, Object
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION
 from pointsman.operator.kinds import CONFIG_MAP, DEPLOYMENT, GATEWAY, GATEWAY_CLASS, INFERENCE_POOL
 
 NAME = "infra-sim-inference-gateway"
@@ -36,17 +35,6 @@ async def site(plane: ControlPlane, client: Client, namespace: str) -> AsyncIter
         await site.clear()
 
 
-@asynccontextmanager
-async def mesh(plane: ControlPlane) -> AsyncIterator[None]:
-    """Define what others define while the block runs; kubectl goes aside, since the operator is in this process."""
-    definitions = published(plane)
-    await asyncio.to_thread(definitions.__enter__)
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(definitions.__exit__, None, None, None)
-
-
 async def kinds(site: Site, expected: set[str]) -> None:
     """Wait until the stack has exactly these of others' kinds, and is ready."""
 
@@ -65,11 +53,11 @@ async def discovery(site: Site) -> str:
 
 async def test_definitions_come_and_go_under_a_stack(plane: ControlPlane, site: Site) -> None:
     """One process follows them, says so in conditions, and has little to log about it."""
-    with capture_logs() as logs:
+    with captured() as logs:
         await follow(plane, site)
     about = Counter((str(line.get("kind")), line["event"]) for line in logs)
     assert all(count <= 3 for count in about.values()), about
-    assert not [line for line in logs if line["log_level"] in {"error", "critical"}]
+    assert not [line for line in logs if line["level"] == "error"]
 
 
 async def follow(plane: ControlPlane, site: Site) -> None:
@@ -80,7 +68,7 @@ async def follow(plane: ControlPlane, site: Site) -> None:
     assert (await site.condition("LoadBalancing"))["reason"] == "GatewayOnly"
     assert (await site.condition("LegacyGateway"))["reason"] == "GatewayAPIMissing"
     before = await site.get(DEPLOYMENT, "ms-sim-llm-d-modelservice-decode")
-    async with mesh(plane):
+    async with published_meanwhile(plane):
         await kinds(site, THEIRS)
         assert await discovery(site) == "--pool-name"
         await site.told("Discovery", "True", "InferencePool")
@@ -96,7 +84,7 @@ async def follow(plane: ControlPlane, site: Site) -> None:
 
 async def test_a_definition_that_cannot_go_is_done_without(plane: ControlPlane, client: Client, site: Site) -> None:
     """Its objects are held by a finalizer: nothing can be created any more, for as long as that takes."""
-    async with mesh(plane):
+    async with published_meanwhile(plane):
         await site.create(epp=ON)
         await site.ready()
         await site.told("Discovery", "True", "InferencePool")
@@ -136,7 +124,7 @@ def condition(type_: str, date: str, **more: Any) -> Object:
 
 async def test_a_gateway_is_handed_to_istio_and_taken_back(plane: ControlPlane, client: Client, site: Site) -> None:
     own = {f"{kind}/{NAME}-istio" for kind in ("ConfigMap", "Service", "Deployment")}
-    async with mesh(plane):
+    async with published_meanwhile(plane):
         await site.create(inferenceGateway=ON | {"istio": ON | {"replicas": 2}})
         await site.ready()
         assert own <= (await site.made()).keys()

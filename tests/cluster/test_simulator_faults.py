@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.conftest import NAMESPACE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.simulators import EVERYTHING, ON, QUOTA, REPLICA_SET, Site, defined, operator
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 
 from pointsman.api import SIMULATOR_DEPLOYMENT
 from pointsman.kube import Client, Key, Kind, connect
@@ -33,7 +33,8 @@ def _defined(plane: ControlPlane) -> Iterator[None]:
 
 @asynccontextmanager
 async def mortal(plane: ControlPlane, *, writes: int) -> AsyncIterator[asyncio.Event]:
-    """Run an operator that dies where it would make one write more than this; yields the event of its death."""
+    """Run an operator that dies where it would make one write more than this; yields, once it has begun to work or is
+    dead, the event of its death."""
     died = asyncio.Event()
     left = writes
 
@@ -47,6 +48,7 @@ async def mortal(plane: ControlPlane, *, writes: int) -> AsyncIterator[asyncio.E
     async with connect(plane.kubeconfig("admin")) as client, asyncio.TaskGroup() as group:
         process = OperatorProcess(client.fenced(fence), ProcessPlan(), environment={"POD_NAMESPACE": "default"})
         task = group.create_task(process.run())
+        await until(lambda: died.is_set() or not any(runtime.unfollowed() for runtime in process.runtimes))
         yield died
         task.cancel()
 
@@ -56,7 +58,7 @@ async def live_and_die(plane: ControlPlane) -> int:
     for lives in range(80):
         async with mortal(plane, writes=1) as died:
             try:
-                await asyncio.wait_for(died.wait(), 3)
+                await asyncio.wait_for(died.wait(), 5)
             except TimeoutError:
                 return lives
     raise AssertionError("every operator found something more to write")
@@ -141,7 +143,7 @@ async def test_namespace_that_is_being_deleted(plane: ControlPlane, client: Clie
             listed = await client.request("GET", NAMESPACE.path())
             assert f'"{name}"'.encode() not in listed
 
-        await eventually(gone, within=60)
+        await eventually(gone)
 
         async def well() -> None:
             assert all(not runtime.unfollowed() for runtime in process.runtimes)
@@ -205,7 +207,7 @@ async def test_one_kind_that_may_not_be_read(plane: ControlPlane, site: Site) ->
         words = "the operator may not read destinationrules.networking.istio.io;"  # and nothing else, once roles count
         await site.told("ClusterAccess", "False", "Forbidden", words=words)
         await grant(site.client, role, DESTINATION_RULE)
-        await eventually(lambda: site.get(DESTINATION_RULE, f"{FRONT}-lb"), within=60)
+        await eventually(lambda: site.get(DESTINATION_RULE, f"{FRONT}-lb"))
         await site.told("LoadBalancing", "True", "DestinationRule")
 
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from tests.cluster.controlplane import DEFINITION_PATIENCE
 from tests.waiting import eventually
 
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION, key_of
 from pointsman.kube import Client, Key, Kind, Object, Runtime
 from pointsman.kube.errors import NotFound, Stale
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, key_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "controller-runtime.md"
 WIDGET = Kind("example.dev", "v1", "Widget", "widgets")
@@ -153,10 +153,10 @@ async def quiet(count: Callable[[], object], *, lasting: float = 1.5, within: fl
             last, since = now, loop.time()
 
 
-async def expect(client: Client, namespace: str, expected: dict[str, str], *, within: float = 30.0) -> None:
+async def expect(client: Client, namespace: str, expected: dict[str, str]) -> None:
     """Wait until the namespace has exactly these copies."""
 
     async def equal() -> None:
         assert await texts(client, namespace) == expected
 
-    await eventually(equal, within=within)
+    await eventually(equal)

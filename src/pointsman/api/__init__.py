@@ -3,7 +3,20 @@
 The definitions that a cluster stores are generated from these models (`crd`), so the two cannot differ.
 """
 
-from pointsman.api.read import parse, read
+from pointsman.api.llminferenceservice import LLMInferenceService
+from pointsman.api.read import parse, parse_any, parse_install, parse_service, read
+from pointsman.api.scheduler import SCHEDULER_INSTALL, SchedulerInstall
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
 
-__all__ = ["SIMULATOR_DEPLOYMENT", "SimulatorDeployment", "parse", "read"]
+__all__ = [
+    "SCHEDULER_INSTALL",
+    "SIMULATOR_DEPLOYMENT",
+    "LLMInferenceService",
+    "SchedulerInstall",
+    "SimulatorDeployment",
+    "parse",
+    "parse_any",
+    "parse_install",
+    "parse_service",
+    "read",
+]

@@ -98,9 +98,14 @@ class Rule:
 
 
 class Block(BaseModel):
-    """A part of a resource; field names are camelCase outside and snake_case inside."""
+    """A part of a resource; field names are camelCase outside and snake_case inside.
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+    pydantic makes a validator when the first document is read: most commands read one kind, or none.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, defer_build=True
+    )
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
 

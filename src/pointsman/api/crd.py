@@ -14,13 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pointsman.api.scheduler import SCHEDULER_INSTALL, SchedulerInstall, SchedulerStatus
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment, SimulatorStatus
-from pointsman.kube.kinds import Kind
+from pointsman.core.kinds import Kind
 
 Schema = dict[str, Any]
 
-_API_VERSION = "Version of the schema of this object, such as {}."
-_KIND = "The resource that this object is."
+API_VERSION = "Version of the schema of this object, such as {}."
+KIND = "The resource that this object is."
 _DROPPED = ("title", "$defs", "additionalProperties", "default", "properties", "items", "anyOf", "$ref", "const")
 
 
@@ -29,26 +30,50 @@ def simulator_definition() -> Schema:
     columns = [
         column("Replicas", ".status.replicas", "Simulators that exist.", type="integer"),
         column("Ready", ".status.readyReplicas", "Simulators that are ready.", type="integer"),
-        column("Gateway", ".status.gatewayURL", "Where to send requests.", priority=1),
-        column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or is not.", priority=1),
-        column("Age", ".metadata.creationTimestamp", "Since when it is there.", type="date"),
+        *_details(),
     ]
     scale = {
         "specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas",
         "labelSelectorPath": ".status.selector",
     }
+    schema = resource(SIMULATOR_DEPLOYMENT, SimulatorDeployment, status=SimulatorStatus)
+    return _ours(SIMULATOR_DEPLOYMENT, schema, columns=columns, short="simdep", scale=scale)
+
+
+def scheduler_definition() -> Schema:
+    """Return the definition of SchedulerInstall."""
+    ready = '.status.conditions[?(@.type=="Ready")].status'
+    columns = [
+        column("Ready", ready, "Whether requests are served as they are picked for."),
+        column("Way", ".status.way", "How the gateway is made to follow picks."),
+        *_details(),
+    ]
+    schema = resource(SCHEDULER_INSTALL, SchedulerInstall, status=SchedulerStatus)
+    return _ours(SCHEDULER_INSTALL, schema, columns=columns, short="schedinst")
+
+
+def _ours(kind: Kind, schema: Schema, *, columns: Sequence[Schema], short: str, scale: Schema | None = None) -> Schema:
     version = {
-        "name": SIMULATOR_DEPLOYMENT.version,
+        "name": kind.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": resource(SimulatorDeployment, status=SimulatorStatus)},
-        "subresources": {"status": {}, "scale": scale},
-        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, **({"scale": scale} if scale else {})},
+        "additionalPrinterColumns": list(columns),
     }
-    names = {"shortNames": ["simdep"], "categories": ["llm-d"]}
+    names = {"shortNames": [short], "categories": ["llm-d"]}
     metadata = {"labels": {"app.kubernetes.io/part-of": "pointsman"}}
-    return definition(SIMULATOR_DEPLOYMENT, names=names, versions=[version], metadata=metadata)
+    return definition(kind, names=names, versions=[version], metadata=metadata)
+
+
+def _details() -> list[Schema]:
+    reason = '.status.conditions[?(@.type=="Ready")].reason'
+    return [
+        column("Gateway", ".status.gatewayURL", "Where to send requests.", priority=1),
+        column("Reason", reason, "Why it is ready, or is not.", priority=1),
+        column("Age", ".metadata.creationTimestamp", "Since when it is there.", type="date"),
+    ]
 
 
 def definition(
@@ -79,32 +104,34 @@ def published(kind: Kind, model: type[BaseModel]) -> Schema:
     document = model.model_json_schema(by_alias=True)
     whole = structural(document, definitions=document["$defs"], exact=True)
     head = {
-        "apiVersion": {"type": "string", "description": _API_VERSION.format(kind.api_version)},
-        "kind": {"type": "string", "description": _KIND},
+        "apiVersion": {"type": "string", "description": API_VERSION.format(kind.api_version)},
+        "kind": {"type": "string", "description": KIND},
         "metadata": {"type": "object"},
     }
     return {**whole, "properties": {**head, **whole["properties"]}}
 
 
-def resource(model: type[BaseModel], *, status: type[BaseModel]) -> Schema:
+def resource(kind: Kind, model: type[BaseModel], *, status: type[BaseModel]) -> Schema:
     """Return the schema of a resource; the API server itself checks all but spec and status."""
     document = model.model_json_schema(by_alias=True)
     spec = structural(document["properties"]["spec"], definitions=document["$defs"])
+    # With a default of its own, the defaults inside apply to a resource that says nothing at all.
+    must = ["metadata", "spec"] if "required" in spec else ["metadata"]
+    spec |= {} if "required" in spec else {"default": {}}
     return {
         "type": "object",
         "description": document["description"],
         "properties": {
             "apiVersion": {
                 "type": "string",
-                "description": _API_VERSION.format(SIMULATOR_DEPLOYMENT.api_version),
+                "description": API_VERSION.format(kind.api_version),
             },
-            "kind": {"type": "string", "description": _KIND},
+            "kind": {"type": "string", "description": KIND},
             "metadata": {"type": "object"},
-            # With a default of its own, the defaults inside apply to a resource that says nothing at all.
-            "spec": spec | {"default": {}},
+            "spec": spec,
             "status": structural_of(status),
         },
-        "required": ["metadata"],
+        "required": must,
         # The server knows no path into metadata; the sentence names the field.
         "x-kubernetes-validations": [_without(rule, "fieldPath") for rule in document["x-kubernetes-validations"]],
     }

@@ -12,7 +12,7 @@ from pointsman.api.inferencemodelrewrite import InferenceModelRewrite
 from pointsman.api.inferenceobjective import InferenceObjective, LegacyObjective
 from pointsman.api.inferencepool import AlphaPool, InferencePool
 from pointsman.api.inferencepoolimport import InferencePoolImport
-from pointsman.kube.kinds import Kind
+from pointsman.core.kinds import Kind
 
 GROUP = "inference.networking.k8s.io"
 LEGACY_GROUP = "inference.networking.x-k8s.io"

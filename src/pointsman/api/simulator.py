@@ -28,7 +28,7 @@ from pointsman.api.base import (
     Verbosity,
 )
 from pointsman.api.published import FailureMode
-from pointsman.kube.kinds import Kind
+from pointsman.core.kinds import Kind
 
 GROUP = "sim.llm-d.io"
 VERSION = "v1alpha1"
@@ -37,6 +37,18 @@ SIMULATOR_DEPLOYMENT = Kind(GROUP, VERSION, "SimulatorDeployment", "simulatordep
 Algorithm = Literal["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM", "LEAST_CONN"]
 # The longest name made from a resource's is `ms-sim-{name}-decode`, whose Pods get 17 more characters in their labels.
 LONGEST_NAME = 40
+
+
+def name_rule(made: str) -> Rule:
+    """Return the rule for a resource from whose name other things are made."""
+    return Rule(
+        field="metadata.name",
+        says=f"has more than {LONGEST_NAME} characters, and {made} are made from it: choose a shorter one",
+        cel=f"self.metadata.name.size() <= {LONGEST_NAME}",
+        holds=lambda self: len(self.metadata.name) <= LONGEST_NAME,
+    )
+
+
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 # The picker's container listens on these whatever its Service's port is.
@@ -248,14 +260,7 @@ class Metadata(Block):
 class SimulatorDeployment(Block):
     """A stack of simulators with, as wished, a picker and gateways in front of them."""
 
-    RULES = (
-        Rule(
-            field="metadata.name",
-            says=f"has more than {LONGEST_NAME} characters, and longer names are made from it: choose a shorter one",
-            cel=f"self.metadata.name.size() <= {LONGEST_NAME}",
-            holds=lambda self: len(self.metadata.name) <= LONGEST_NAME,
-        ),
-    )
+    RULES = (name_rule("longer names"),)
 
     api_version: Literal["sim.llm-d.io/v1alpha1"] = Field(description="Group and version.")
     kind: Literal["SimulatorDeployment"] = Field(description="Kind of the resource.")

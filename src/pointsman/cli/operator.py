@@ -1,4 +1,4 @@
-"""`pointsman operator`: reconcile SimulatorDeployments on a cluster, with controller-runtime's flags."""
+"""`pointsman operator`: reconcile our custom resources on a cluster, with controller-runtime's flags."""
 
 import re
 import time
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from pointsman.cli.policy import PolicyOptions
+from pointsman.cli.serving import ServingOptions
 from pointsman.core import loop
 from pointsman.core.errors import UserError
 from pointsman.core.logs import configure_logs
@@ -16,7 +17,7 @@ from pointsman.core.logs import configure_logs
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class OperatorOptions(PolicyOptions):
+class OperatorOptions(PolicyOptions, ServingOptions):
     """Everything that `pointsman operator` can be told."""
 
     leader_elect: bool = False
@@ -31,6 +32,8 @@ class OperatorOptions(PolicyOptions):
     "Where /healthz and /readyz are served; 0 for nowhere."
     own_inference_crds: bool = False
     "Install and keep the inference definitions (config/crd/inference); needs the rights in config/inference-crds."
+    llm_inference_services: bool = False
+    "Look after LLMInferenceServices too, where KServe is not (config/crd/serving); needs the rights in config/llm."
     kubeconfig: Path | None = None
     "Cluster to work on; else the Pod's account, KUBECONFIG, or the home file."
     verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
@@ -40,7 +43,7 @@ class OperatorOptions(PolicyOptions):
 
 
 def operator(options: OperatorOptions | None = None) -> None:
-    """Reconcile SimulatorDeployments: make clusters hold what they ask for, and say how far it got."""
+    """Reconcile SimulatorDeployments and SchedulerInstalls: make clusters hold what they ask for, and say so."""
     from pointsman.kube import connect
     from pointsman.kube.guard import Guard
     from pointsman.operator.process import OperatorProcess, ProcessPlan, split_address
@@ -63,6 +66,7 @@ def operator(options: OperatorOptions | None = None) -> None:
         health_address=health,
         policy=options.to_policy(),
         own_inference_crds=options.own_inference_crds,
+        llm=options.to_settings() if options.llm_inference_services else None,
     )
 
     async def main() -> None:

@@ -9,40 +9,57 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from pointsman.api import SimulatorDeployment, read
+from pointsman.api import SCHEDULER_INSTALL, SimulatorDeployment, parse_any, parse_install, read
 from pointsman.cli.policy import PolicyOptions
-from pointsman.core.documents import to_yaml
+from pointsman.cli.serving import ServingOptions
+from pointsman.core.documents import read_yaml, to_yaml
 from pointsman.core.errors import PointsmanError, UserError, find_ours
 from pointsman.core.values import nearest
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.policy import Policy
-from pointsman.render.manifests.stack import stack
+from pointsman.render.manifests.stack import Stack, stack
+from pointsman.render.scheduler.install import Installed, Surroundings, install
+from pointsman.render.serving.service import Cluster, LLMStack, llm_stack
 
 File = Annotated[Path, Parameter(name=["--file", "-f"])]
 ABILITIES: Mapping[str, Mapping[str, Any]] = {
     "inference-pool": {"inference_pool": True},
-    "gateway-api": {"gateway_api": True},
-    "istio": {"istio": True, "gateway_classes": frozenset({"istio"})},
+    "gateway-api": {"gateway_api": True, "reference_grant": True},
+    "istio": {
+        "istio": True,
+        "envoy_filter": True,
+        "gateway_classes": frozenset({"istio"}),
+        "istio_classes": frozenset({"istio"}),
+    },
     "openshift": {"openshift": True},
+    "cert-manager": {"cert_manager": True},
 }
 
 
 def render(
-    *, file: File, with_: Annotated[str, Parameter(name="--with")] = "", options: PolicyOptions | None = None
+    *,
+    file: File,
+    with_: Annotated[str, Parameter(name="--with")] = "",
+    options: PolicyOptions | None = None,
+    serving: ServingOptions | None = None,
 ) -> int:
-    """Print the objects that a cluster gets for a SimulatorDeployment, as YAML.
+    """Print the objects that a cluster gets for one of our resources or an LLMInferenceService, as YAML.
+
+    The certificate of a service is not among them: the operator makes it.
 
     Parameters
     ----------
     file
-        File with the SimulatorDeployment.
+        File with the resource.
     with_
-        What the cluster has, with commas between: inference-pool, gateway-api, istio, openshift.
+        What the cluster has, with commas between: inference-pool, gateway-api, istio, openshift, cert-manager.
     options
         The flags of the operator there that say how far a resource may go.
+    serving
+        The flags of the operator there about LLMInferenceServices.
 
     """
-    made = stack(read(file), facts(with_), _policy(options))
+    made = _rendered(file, facts(with_), _policy(options), serving or ServingOptions())
     sys.stdout.write("---\n".join(to_yaml(document) for document in made.objects))
     for notice in made.notices:
         if not notice.holds:
@@ -85,6 +102,17 @@ def facts(text: str) -> Facts:
             raise UserError(f"--with {name} is nothing that a cluster has{hint}")
         found = replace(found, **ABILITIES[name])
     return found
+
+
+def _rendered(file: Path, known: Facts, policy: Policy, serving: ServingOptions) -> Stack | Installed | LLMStack:
+    document = read_yaml(file)
+    if isinstance(document, Mapping) and document.get("kind") == SCHEDULER_INSTALL.kind:
+        return install(parse_install(document, source=str(file)), Surroundings(facts=known), policy)
+    resource = parse_any(document, source=str(file))
+    if isinstance(resource, SimulatorDeployment):
+        return stack(resource, known, policy)
+    cluster = Cluster(facts=known, policy=policy, settings=serving.to_settings())
+    return llm_stack(resource, document, cluster, configs={})
 
 
 def _policy(options: PolicyOptions | None) -> Policy:

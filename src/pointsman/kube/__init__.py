@@ -7,12 +7,12 @@
 `docs/explanation/controller-runtime.md` tells it with one figure and an example that a test runs.
 """
 
+from pointsman.core.kinds import Key, Kind, Object, Source
 from pointsman.kube.apply import Applier, ApplyOutcome
 from pointsman.kube.client import Client, connect
 from pointsman.kube.conditions import Condition, merge
 from pointsman.kube.controller import Controller, Result, Watch, owned, referred
 from pointsman.kube.errors import Conflict, Retry, Terminal
-from pointsman.kube.kinds import Key, Kind, Object, Source
 from pointsman.kube.lease import LeaseTerms
 from pointsman.kube.ownership import Owner, Ownership, owner_of
 from pointsman.kube.runtime import Runtime

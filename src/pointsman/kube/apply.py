@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
+from pointsman.core.kinds import Key, Kind, Object, key_of
 from pointsman.kube.client import Client
 from pointsman.kube.errors import ApiError, Conflict, NotFound
-from pointsman.kube.kinds import Key, Kind, Object, key_of
 from pointsman.kube.ownership import Owner, Ownership, claim, holder, stamp
 from pointsman.kube.settled import is_settled, owned_values
 from pointsman.kube.store import Entry, Store, entry

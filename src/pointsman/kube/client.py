@@ -25,9 +25,9 @@ from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
 
 from pointsman.core.errors import UserError
+from pointsman.core.kinds import Key, Kind, Object
 from pointsman.core.numbers import whole
 from pointsman.kube.errors import ApiError, Unreachable, from_status
-from pointsman.kube.kinds import Key, Kind, Object
 from pointsman.kube.transport import Transport
 
 PATCHES = {
@@ -117,15 +117,19 @@ class Client:
         content_type: str = "application/json",
         accept: str = "application/json",
         bearer: str = "",
+        impersonate: str = "",
     ) -> bytes:
         """Send one request, wait as long as the server asks, and return the answer's bytes.
 
-        `bearer` is the token of someone else, on whose behalf an anonymous client asks.
+        `bearer` is the token of someone else, on whose behalf an anonymous client asks; `impersonate` is a user for
+        whom our own account asks, if it may.
         """
         content = None if body is None else msgspec.json.encode(body)
         headers = {"accept": accept} | ({} if content is None else {"content-type": content_type})
         if bearer:
             headers["authorization"] = f"Bearer {bearer}"
+        if impersonate:
+            headers["impersonate-user"] = impersonate
         for attempt in range(PATIENCE + 1):
             if self._fence is not None and method in _WRITES:
                 self._fence()

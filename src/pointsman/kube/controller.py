@@ -17,13 +17,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import structlog
-
 from pointsman.core.errors import PointsmanError
-from pointsman.core.logs import get_logger
+from pointsman.core.kinds import Key, Kind, Source
+from pointsman.core.logs import at_work, get_logger
 from pointsman.kube.backoff import Backoff
 from pointsman.kube.errors import NotLeader, Retry, Terminal
-from pointsman.kube.kinds import Key, Kind, Source
 from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership, owner_uids
 from pointsman.kube.queue import Queue
@@ -151,7 +149,7 @@ class ControllerWork:
             began = asyncio.get_running_loop().time()
             self._metrics.active.add(self._labels)
             try:
-                with structlog.contextvars.bound_contextvars(controller=self.controller.name, key=str(key)):
+                with at_work(controller=self.controller.name, key=str(key)):
                     result = await self._attempt(key)
                 self._metrics.reconciles.add((self.controller.name, result))
             finally:

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Literal
 
+from pointsman.core.kinds import EVENT, Key, Object
 from pointsman.core.logs import get_logger
 from pointsman.kube.client import Client
 from pointsman.kube.conditions import timestamp
 from pointsman.kube.errors import ApiError, NotFound, NotLeader, Unreachable
-from pointsman.kube.kinds import EVENT, Key, Object
 
 log = get_logger(__name__)
 Severity = Literal["Normal", "Warning"]

@@ -16,11 +16,12 @@ told to come again.
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import msgspec
 
 from pointsman.core.http import Request, Response
-from pointsman.kube.client import Client
+from pointsman.kube.client import Client, connect
 from pointsman.kube.errors import ApiError, Unreachable
 
 _KEEP_SECONDS = 60.0
@@ -36,6 +37,16 @@ _REFUSALS = {
 }
 
 
+async def connect_guarded(
+    stack: AsyncExitStack, *, guarded: bool, clock: Callable[[], float]
+) -> "tuple[Client, Guard | None]":
+    """Return the client of the cluster that we run on and who guards a metrics port there; both end with the stack."""
+    client = await stack.enter_async_context(connect())
+    if not guarded:
+        return client, None
+    return client, Guard(await stack.enter_async_context(connect(anonymous=True)), clock=clock)
+
+
 class Guard:
     """Asks the API server about readers."""
 
@@ -45,14 +56,16 @@ class Guard:
         self._known: dict[tuple[bytes, str], tuple[float, int]] = {}
         self._asked = 0
 
-    async def answer(self, request: Request, route: Callable[[], Response | Awaitable[Response]]) -> Response:
-        """Return what the route says to a reader who may hear it, and a refusal to others."""
+    async def answer(
+        self, request: Request, route: Callable[[], Response | Awaitable[Response | None] | None]
+    ) -> Response | None:
+        """Return what the route says to a reader who may hear it, and a refusal to others; None streams."""
         kind, _, token = request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         status = await self.check(token.strip() if kind.lower() == "bearer" else "", path=request.path)
         if status != 200:
             return Response(status, _REFUSALS[status], _TEXT)
         answer = route()
-        return answer if isinstance(answer, Response) else await answer
+        return answer if answer is None or isinstance(answer, Response) else await answer
 
     async def check(self, token: str, *, path: str) -> int:
         """Return the status to answer with: 200 lets the reader in."""

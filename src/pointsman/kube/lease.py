@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from pointsman.core.kinds import LEASE, Key, Object
 from pointsman.core.logs import get_logger
 from pointsman.kube.client import Client
 from pointsman.kube.errors import ApiError, NotFound, NotLeader, Stale, Unreachable
-from pointsman.kube.kinds import LEASE, Key, Object
 
 log = get_logger(__name__)
+
+_RELEASE = 5.0  # seconds for giving a lease back; without an answer it ends by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +163,22 @@ class Election:
         if not held:
             return
         try:
-            async with asyncio.timeout(2):
-                lease = await self._client.get(LEASE, self._key)
-                if lease["spec"].get("holderIdentity") == self._identity:
-                    lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                    await self._client.replace(LEASE, lease)
-        except (ApiError, Unreachable, TimeoutError):
-            pass
+            async with asyncio.timeout(_RELEASE):
+                while not await self._given_back():
+                    pass
+        except (ApiError, Unreachable, TimeoutError) as error:
+            log.info("lease not given back, it ends by itself", lease=str(self._key), why=str(error) or "timed out")
+
+    async def _given_back(self) -> bool:
+        """Write that nobody holds it, if we do; False when a last renewal of ours came in between."""
+        lease = await self._client.get(LEASE, self._key)
+        if lease["spec"].get("holderIdentity") == self._identity:
+            lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+            try:
+                await self._client.replace(LEASE, lease)
+            except Stale:  # cancelled here, but on its way already
+                return False
+        return True
 
 
 async def _awaited(work: Callable[[], Awaitable[None]]) -> None:

@@ -5,14 +5,15 @@ can, is what a selector finds, and is what pruning goes by. The annotation names
 lets an owner that was deleted and created again under its old name take its objects back. Who makes an object
 ahead of its owner, without knowing its name, writes `anyone` there: the first that needs it takes it over.
 
-Invariant: an object without our label is never ours, whatever it is called.
+Invariants: an object without our label is never ours, whatever it is called; nor is one whose controller is somebody
+else, whatever its labels say: the control plane copies a Service's labels to its EndpointSlices.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pointsman.kube.kinds import Key, Kind, Object
+from pointsman.core.kinds import Key, Kind, Object
 from pointsman.kube.store import Entry, Index, by_label
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -56,7 +57,14 @@ class Ownership:
 
     @property
     def index(self) -> Index:
-        return by_label(self.label)
+        labelled = by_label(self.label)
+
+        def owners(item: Entry) -> Iterable[str]:
+            found = set(labelled(item))
+            controllers = {one.uid for one in item.meta.owner_references or () if one.controller}
+            return found if controllers <= found else ()
+
+        return owners
 
 
 def owner_of(kind: Kind, document: Object) -> Owner:
@@ -82,8 +90,9 @@ def stamp(document: Object, *, owner: Owner, ownership: Ownership) -> Object:
 def claim(live: Object, *, owner: Owner, ownership: Ownership) -> Claim:
     """Tell whose the live object is: this owner's, left behind by one of the same name or for anyone, or another's."""
     metadata = live["metadata"]
+    controllers = {one["uid"] for one in metadata.get("ownerReferences", []) if one.get("controller")}
     if metadata.get("labels", {}).get(ownership.label) == owner.uid:
-        return "ours"
+        return "foreign" if controllers - {owner.uid} else "ours"
     if metadata.get("annotations", {}).get(ownership.annotation) in {str(owner), ANYONE}:
         return "orphaned"
     return "foreign"

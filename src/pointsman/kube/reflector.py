@@ -26,11 +26,11 @@ from typing import Literal
 
 import msgspec
 
+from pointsman.core.kinds import Kind, Source
 from pointsman.core.logs import get_logger
 from pointsman.kube.backoff import Backoff
 from pointsman.kube.client import Client
 from pointsman.kube.errors import ApiError, Forbidden, Gone, NotFound, Unreachable, from_status
-from pointsman.kube.kinds import Kind, Source
 from pointsman.kube.store import Change, Entry, Store, entry
 
 State = Literal["starting", "following", "absent", "forbidden", "unreachable"]

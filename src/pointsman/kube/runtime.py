@@ -20,11 +20,11 @@ import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION, Key, Kind, Source
 from pointsman.kube.apply import Applier
 from pointsman.kube.client import Client
 from pointsman.kube.controller import Controller, ControllerWork
 from pointsman.kube.events import EventRecorder
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Key, Kind, Source
 from pointsman.kube.lease import Election, LeaseTerms
 from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership

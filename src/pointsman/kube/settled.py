@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from pointsman.kube.kinds import Object
+from pointsman.core.kinds import Object
 
 _IDENTITY = frozenset({"name", "namespace", "uid", "resourceVersion"})
 _MISSING = object()

@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
+from pointsman.core.kinds import Key, Kind, Object
 from pointsman.core.logs import get_logger
 from pointsman.core.numbers import whole
-from pointsman.kube.kinds import Key, Kind, Object
 
 log = get_logger(__name__)
 
@@ -32,6 +32,7 @@ class Reference(msgspec.Struct, frozen=True, gc=False):
     uid: str
     kind: str = ""
     name: str = ""
+    controller: bool | None = None
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):

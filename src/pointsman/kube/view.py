@@ -6,7 +6,7 @@ declared is a programming error and says so, because an empty answer for it woul
 
 from collections.abc import Callable, Mapping
 
-from pointsman.kube.kinds import Key, Kind, Object
+from pointsman.core.kinds import Key, Kind, Object
 from pointsman.kube.reflector import State
 from pointsman.kube.store import Entry, Store, matches
 

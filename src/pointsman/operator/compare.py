@@ -13,9 +13,9 @@ import msgspec
 from pointsman.api import SIMULATOR_DEPLOYMENT, SimulatorDeployment, parse
 from pointsman.core.documents import to_yaml
 from pointsman.core.errors import UserError
+from pointsman.core.kinds import key_of
 from pointsman.kube import Client, Conflict, Key, Kind, Object, Owner, owner_of
 from pointsman.kube.errors import NotFound
-from pointsman.kube.kinds import key_of
 from pointsman.kube.ownership import claim, holder, stamp
 from pointsman.operator.facts import ASKED, ask, facts_of
 from pointsman.operator.kinds import (

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pointsman.api.inference import ALPHA_POOL, POOL
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 from pointsman.core.logs import get_logger
 from pointsman.crds import Definition, Intent, Verdict, our_definitions
 from pointsman.crds.compatibility import Finding, findings
 from pointsman.crds.marks import MANAGER, OWNER, rival
 from pointsman.kube import Condition, Controller, Key, Object, Ownership, Result, Runtime, Source, View, merge
 from pointsman.kube.errors import ApiError, NotFound
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
 from pointsman.operator.definitions import Definitions
 
 OWNERSHIP = Ownership(manager=MANAGER, domain="crds.llm-d.io")

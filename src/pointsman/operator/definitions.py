@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from pointsman.core.errors import Unavailable
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
+from pointsman.core.kinds import Key, Kind, Object, Source
 from pointsman.crds.consumers import Consumer, consumers
 from pointsman.crds.decide import Intent, Verdict, decide, ending
 from pointsman.crds.definition import Definition
@@ -23,8 +25,6 @@ from pointsman.crds.previous import MIGRATION
 from pointsman.kube.client import Client
 from pointsman.kube.conditions import truth_of
 from pointsman.kube.errors import ApiError, NotFound, Stale, Unreachable
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
-from pointsman.kube.kinds import Key, Kind, Object, Source
 from pointsman.kube.ownership import MANAGED_BY
 from pointsman.operator.kinds import DEPLOYMENT, HTTP_ROUTE
 

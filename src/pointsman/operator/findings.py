@@ -42,12 +42,12 @@ class Findings:
 
 def look(stack: Stack, observed: Observed) -> Findings:
     """Return how the stack stands."""
-    parts = [_component(component, observed) for component in stack.components]
+    parts = [component_condition(component, observed) for component in stack.components]
     notices = [Condition(n.type, "True" if n.holds else "False", n.reason, n.message) for n in stack.notices]
     deployments = [observed.deployments.get(one.name, {}) for one in stack.components if one.role]
     roles = [one.role for one in stack.components if one.role]
     return Findings(
-        conditions=(_ready(parts), _progressing(stack.components, observed), *parts, *notices),
+        conditions=(_ready(parts), progressing(stack.components, observed), *parts, *notices),
         replicas=sum(int(one.get("status", {}).get("replicas", 0)) for one in deployments),
         ready_replicas=sum(int(one.get("status", {}).get("readyReplicas", 0)) for one in deployments),
         endpoints=tuple(sorted(_endpoints(observed.pods))),
@@ -65,7 +65,8 @@ def _ready(parts: Sequence[Condition]) -> Condition:
     return Condition("Ready", "False", first.reason, message)
 
 
-def _component(component: Component, observed: Observed) -> Condition:
+def component_condition(component: Component, observed: Observed) -> Condition:
+    """Return how one component stands."""
     if component.kind == "Gateway":
         return _gateway(component, observed.gateways.get(component.name))
     live = observed.deployments.get(component.name)
@@ -95,7 +96,7 @@ def _gateway(component: Component, live: Object | None) -> Condition:
     return Condition(component.condition, "False", "NotProgrammed", message)
 
 
-def _progressing(components: Sequence[Component], observed: Observed) -> Condition:
+def progressing(components: Sequence[Component], observed: Observed) -> Condition:
     """Tell of a roll-out that is under way; the old Pods may well serve meanwhile."""
     for component in components:
         if component.kind != "Deployment":

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pointsman.api.llminferenceservice import SERVICE
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT
 from pointsman.core import health, loop
 from pointsman.core.errors import UserError
@@ -22,14 +23,19 @@ from pointsman.core.numbers import whole
 from pointsman.kube import Client, Key, LeaseTerms, Runtime
 from pointsman.kube.guard import Guard
 from pointsman.kube.metrics import RuntimeMetrics
-from pointsman.operator import crds
+from pointsman.operator import crds, probes
 from pointsman.operator.facts import ServerVersion, ask
-from pointsman.operator.kinds import LEASE, OWNERSHIP
+from pointsman.operator.kinds import LEASE, LLM_LEASE, LLM_OWNERSHIP, OWNERSHIP
+from pointsman.operator.llminferenceservice import LLMInferenceServices
+from pointsman.operator.probes import Reach
+from pointsman.operator.schedulerinstall import Schedulers
 from pointsman.operator.simulatordeployment import Simulators
 from pointsman.render.manifests.policy import Policy
+from pointsman.render.serving.settings import ServingSettings
 
 log = get_logger(__name__)
 
+_MUST = (SIMULATOR_DEPLOYMENT, SERVICE)
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -44,6 +50,9 @@ class ProcessPlan:
     policy: Policy = field(default_factory=Policy)
     terms: LeaseTerms | None = None
     own_inference_crds: bool = False
+    llm: ServingSettings | None = None
+    """How LLMInferenceServices are looked after; without it they are not."""
+    reach: Reach = probes.itself
 
 
 class OperatorProcess:
@@ -64,6 +73,8 @@ class OperatorProcess:
         self.metrics = RuntimeMetrics()
         home = own_namespace(environment)
         self.runtimes = [self._runtime(namespace, home=home) for namespace in plan.namespaces or ("",)]
+        if plan.llm is not None:
+            self.runtimes += [self._services(name, plan.llm, home=home) for name in plan.namespaces or ("",)]
         if plan.own_inference_crds:
             self.runtimes.append(self._definitions(home=home))
 
@@ -90,6 +101,24 @@ class OperatorProcess:
         runtime = Runtime(self._client, ownership=OWNERSHIP, lease=lease, terms=self._plan.terms, metrics=self.metrics)
         simulators = Simulators(runtime, server=lambda: self._server, policy=self._plan.policy)
         runtime.add(simulators.controller(namespace=namespace))
+        schedulers = Schedulers(runtime, server=lambda: self._server, policy=self._plan.policy, namespace=namespace)
+        runtime.add(schedulers.controller())
+        return runtime
+
+    def _services(self, namespace: str, settings: ServingSettings, *, home: str) -> Runtime:
+        """Return a runtime of its own: it may read what the rest of us may not."""
+        lease = Key(namespace or home, LLM_LEASE) if self._plan.lead else None
+        runtime = Runtime(
+            self._client, ownership=LLM_OWNERSHIP, lease=lease, terms=self._plan.terms, metrics=self.metrics
+        )
+        services = LLMInferenceServices(
+            runtime,
+            server=lambda: self._server,
+            policy=self._plan.policy,
+            settings=settings,
+            reach=self._plan.reach,
+        )
+        runtime.add(services.controller(namespace=namespace))
         return runtime
 
     def _definitions(self, *, home: str) -> Runtime:
@@ -113,7 +142,7 @@ class OperatorProcess:
     def _ready(self) -> Response:
         """A replica is ready when it follows what it must; parts that it may not read are told in conditions."""
         missing = [one for runtime in self.runtimes for one in runtime.unfollowed()]
-        return health.readiness(one for one in missing if one.state != "forbidden" or one.kind == SIMULATOR_DEPLOYMENT)
+        return health.readiness(one for one in missing if one.state != "forbidden" or one.kind in _MUST)
 
     def _scrape(self) -> Response:
         return Response(200, self.metrics.render(), CONTENT_TYPE)

@@ -1,9 +1,8 @@
 """The controller of SimulatorDeployment: render, converge, report.
 
 Owns no decision about the stack (that is `render`) and none about its condition (`findings`). It sees to it that
-nothing of another is touched, that what the server refuses becomes a condition with its fix, and that status is
-written when it changes: at once when that is news (`Ready`, or why not, or for which generation), and once in `PAUSE`
-while only numbers move, since those come in bursts and every write is felt by the API server.
+nothing of another is touched, that what the server refuses becomes a condition with its fix (`failures`), and that
+status is written when it changes (`reports`).
 
 What goes beyond the administrator's policy is refused as a whole: nothing is written but the status, and what runs
 goes on as it was.
@@ -12,15 +11,11 @@ An object under deletion is left alone: the garbage collector takes what carries
 order was asked for, and a write would bring it back.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from pydantic import ValidationError
 
 from pointsman.api.simulator import SIMULATOR_DEPLOYMENT, SimulatorDeployment
-from pointsman.core.errors import PointsmanError
 from pointsman.kube import (
     Condition,
     Conflict,
@@ -35,34 +30,22 @@ from pointsman.kube import (
     Terminal,
     View,
     Watch,
-    merge,
     owned,
     owner_of,
 )
-from pointsman.kube.errors import ApiError, Forbidden, Invalid, NotFound
+from pointsman.kube.errors import ApiError
 from pointsman.kube.store import Entry
 from pointsman.operator.facts import ClusterFacts, ServerVersion
+from pointsman.operator.failures import ReconcileFailure, amended, is_leaving, judge, misread, refused
 from pointsman.operator.findings import Findings, Observed, look
-from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, OWNERSHIP, POD
+from pointsman.operator.kinds import DEPLOYMENT, GATEWAY, GATEWAY_CLASS, MADE, OWNERSHIP, POD, source_of
+from pointsman.operator.reports import StatusReports
 from pointsman.render.manifests.names import STACK
-from pointsman.render.manifests.policy import Policy, refusal
+from pointsman.render.manifests.policy import Policy
 from pointsman.render.manifests.stack import Stack, stack
 
-PAUSE = 1.0
-REFUSED = "LimitExceeded"
-_NEWS_PAUSE = 0.25
 WORKERS = 64  # they wait, mostly: for the API server, which is slow to create and quick to read
 _SOON = 0.5
-_LOOK_AGAIN = 5.0  # whether a name that was taken is free: no event of ours would tell
-
-
-@dataclass(frozen=True)
-class StackFailure:
-    """Why a stack could not be made what it should be: for people, and for the queue."""
-
-    reason: str
-    message: str
-    error: PointsmanError
 
 
 class Simulators:
@@ -73,7 +56,7 @@ class Simulators:
         self._server = server
         self._policy = policy
         self._sight = ClusterFacts()
-        self._told: dict[Key, float] = {}
+        self._reports = StatusReports(runtime, SIMULATOR_DEPLOYMENT)
 
     def controller(self, *, namespace: str = "") -> Controller:
         """Return the controller, for all namespaces or one."""
@@ -83,7 +66,7 @@ class Simulators:
                 kind,
                 owner=SIMULATOR_DEPLOYMENT,
                 ownership=OWNERSHIP,
-                source=Source(kind, namespace=namespace, labels=OWNERSHIP.selector),
+                source=source_of(kind, namespace=namespace),
             )
             for kind in MADE
         ]
@@ -96,7 +79,7 @@ class Simulators:
         """Make one stack what its resource says, and its status what is true."""
         live = view.get(SIMULATOR_DEPLOYMENT, key)
         if live is None:
-            self._told.pop(key, None)
+            self._reports.forget(key)
             return None
         if "deletionTimestamp" in live["metadata"]:
             return None
@@ -112,40 +95,32 @@ class Simulators:
         try:
             return SimulatorDeployment.model_validate(live)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            message = f"{field}: {first['msg']}: apply the current definition (config/crd) and correct the field"
-            await self._write(live, {}, [Condition("Ready", "False", "InvalidSpec", message)])
+            message = misread(error)
+            await self._reports.write(live, {}, [Condition("Ready", "False", "InvalidSpec", message)])
             raise Terminal(message) from None
 
-    def _refuse(self, live: Object, rendered: Stack) -> StackFailure | None:
+    def _refuse(self, live: Object, rendered: Stack) -> ReconcileFailure | None:
         if not rendered.breaches:
             return None
-        message = refusal(rendered.breaches)
-        self._runtime.events.record(live, reason=REFUSED, message=message, severity="Warning")
-        return StackFailure(REFUSED, message, Terminal(message))
+        trouble = refused(rendered.breaches)
+        self._runtime.events.record(live, reason=trouble.reason, message=trouble.message, severity="Warning")
+        return trouble
 
-    async def _converge(self, live: Object, rendered: Stack) -> StackFailure | None:
+    async def _converge(self, live: Object, rendered: Stack) -> ReconcileFailure | None:
         owner = owner_of(SIMULATOR_DEPLOYMENT, live)
         kinds = [kind for kind in MADE if self._runtime.view.state(kind) != "absent"]
         try:
             await self._runtime.applier.converge(owner, rendered.objects, kinds=kinds)
         except (Conflict, ApiError) as error:
-            if _is_leaving(error):  # the cache will know in a moment, and then the stack does without
+            if is_leaving(error):  # the cache will know in a moment, and then the stack does without
                 raise Retry(str(error), delay=_SOON) from None
-            trouble = _judge(error)
+            trouble = judge(error, otherwise="set spec.nameSuffix")
             self._runtime.events.record(live, reason=trouble.reason, message=trouble.message, severity="Warning")
             return trouble
         return None
 
-    async def _report(self, live: Object, found: Findings, trouble: StackFailure | None) -> Result | None:
-        """Write the status, or later, if the last one is not old enough."""
-        key, now = Key(live["metadata"]["namespace"], live["metadata"]["name"]), asyncio.get_running_loop().time()
-        conditions = [*_amended(found.conditions, trouble), *self._blindness()]
-        pause = _NEWS_PAUSE if _is_news(conditions, live) else PAUSE
-        since = now - self._told.get(key, float("-inf"))
-        if since < pause and trouble is None:
-            return Result(again=pause - since)
+    async def _report(self, live: Object, found: Findings, trouble: ReconcileFailure | None) -> Result | None:
+        blindness = self._reports.blindness((*MADE, GATEWAY_CLASS, POD))
         status = {
             "replicas": found.replicas,
             "readyReplicas": found.ready_replicas,
@@ -153,17 +128,8 @@ class Simulators:
             "endpoints": list(found.endpoints),
             **({"gatewayURL": found.gateway_url} if found.gateway_url else {}),
         }
-        if await self._write(live, status, conditions):
-            self._told[key] = now
-        return None
-
-    def _blindness(self) -> list[Condition]:
-        """Say what may not be read: it is left out, and nobody would know why."""
-        kinds = [str(kind) for kind in (*MADE, GATEWAY_CLASS, POD) if self._runtime.view.state(kind) == "forbidden"]
-        message = (
-            f"the operator may not read {', '.join(kinds)}; what depends on it is left out: grant it (config/rbac)"
-        )
-        return [Condition("ClusterAccess", "False", "Forbidden", message)] if kinds else []
+        conditions = [*amended(found.conditions, trouble), *blindness]
+        return await self._reports.report(live, status, conditions, now=trouble is not None)
 
     def _observe(self, live: Object, view: View) -> Observed:
         uid, namespace = live["metadata"]["uid"], live["metadata"]["namespace"]
@@ -173,18 +139,6 @@ class Simulators:
 
         pods = view.find(POD, STACK, f"{namespace}/{live['metadata']['name']}")
         return Observed(deployments=ours(DEPLOYMENT), gateways=ours(GATEWAY), pods=[item.read() for item in pods])
-
-    async def _write(self, live: Object, status: Mapping[str, Any], found: Iterable[Condition]) -> bool:
-        findings = list(found)
-        generation = live["metadata"].get("generation", 0)
-        spoken = {finding.type for finding in findings}
-        known = [one for one in live.get("status", {}).get("conditions", []) if one["type"] in spoken]
-        conditions = merge(known, findings, generation=generation, now=self._runtime.wall())
-        whole = {"observedGeneration": generation, **status, "conditions": conditions}
-        try:
-            return await self._runtime.applier.status(SIMULATOR_DEPLOYMENT, live, whole)
-        except NotFound:  # it went while we looked, which is nothing to complain of
-            return False
 
 
 def _by_stack(item: Entry) -> Iterable[str]:
@@ -198,42 +152,3 @@ def _stack_of(item: Entry, _: View) -> Iterable[Key]:
 
 def _everyone(_: Entry, view: View) -> Iterable[Key]:
     return [item.key for item in view.entries(SIMULATOR_DEPLOYMENT)]
-
-
-def _is_leaving(error: Conflict | ApiError) -> bool:
-    """Tell whether a write failed because the definition of its kind goes or has just gone."""
-    return isinstance(error, NotFound) or "custom resource definition is terminating" in str(error)
-
-
-def _judge(error: Conflict | ApiError) -> StackFailure:
-    """Return what a refusal means for people and for the queue."""
-    if isinstance(error, Conflict):
-        message = f"{error}; or set spec.nameSuffix"
-        return StackFailure("Conflict", message, Retry(message, delay=_LOOK_AGAIN))
-    if isinstance(error, Forbidden):
-        return StackFailure("Forbidden", f"{error}: grant it (config/rbac), or raise the quota", Retry(str(error)))
-    if isinstance(error, Invalid):
-        return StackFailure("Refused", f"the API server refused an object of the stack: {error}", Retry(str(error)))
-    return StackFailure("ApiError", str(error), error)
-
-
-def _is_news(conditions: Iterable[Condition], live: Object) -> bool:
-    """Tell whether more than numbers differs from what the status says."""
-    (ready,) = (found for found in conditions if found.type == "Ready")
-    said = live.get("status", {})
-    known = {(one["type"], one["status"], one.get("reason")) for one in said.get("conditions", [])}
-    seen = said.get("observedGeneration") == live["metadata"].get("generation", 0)
-    return not seen or (ready.type, ready.status, ready.reason) not in known
-
-
-def _amended(conditions: Iterable[Condition], trouble: StackFailure | None) -> list[Condition]:
-    """Return the conditions as they are with the trouble: whatever runs, this is not what was asked for."""
-    if trouble is None:
-        return list(conditions)
-    words = {"Ready": Condition("Ready", "False", trouble.reason, trouble.message)}
-    if trouble.reason == REFUSED:
-        words["Progressing"] = Condition("Progressing", "False", REFUSED, "nothing is changed until that is put right")
-    amended = [words.get(found.type, found) for found in conditions]
-    if trouble.reason == "Conflict":
-        amended.append(Condition("Conflict", "True", "NameTaken", trouble.message))
-    return amended

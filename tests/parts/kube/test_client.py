@@ -13,10 +13,10 @@ import pytest
 
 from pointsman.core.errors import UserError
 from pointsman.core.http import Request, Response, Server, header_lines
+from pointsman.core.kinds import Key, Kind
 from pointsman.kube import client
 from pointsman.kube.client import PATIENCE, Client, connect
 from pointsman.kube.errors import ApiError, Forbidden, Gone, NotLeader, Stale, Throttled, Unreachable
-from pointsman.kube.kinds import Key, Kind
 from pointsman.kube.transport import Transport
 
 CONFIGMAP = Kind("", "v1", "ConfigMap", "configmaps")

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from pointsman.core.tls import self_signed
+from pointsman.core.certificates import self_signed
 from pointsman.kube.transport import Transport
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

@@ -9,7 +9,7 @@ from pointsman.api import SimulatorDeployment, parse, read
 from pointsman.core.errors import UserError
 
 ROOT = Path(__file__).parents[3]
-SAMPLES = sorted((ROOT / "config" / "samples").glob("sim_*.yaml"))
+SAMPLES = sorted((ROOT / "config" / "samples").glob("sim_*_simulatordeployment_*.yaml"))
 
 
 def document(name: str = "stack", **spec: Any) -> dict[str, Any]:

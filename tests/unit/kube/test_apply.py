@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from pointsman.core.kinds import Key, Kind
 from pointsman.kube.apply import Address, Delete, Write, plan
 from pointsman.kube.errors import Conflict
-from pointsman.kube.kinds import Key, Kind
 from pointsman.kube.ownership import Owner, Ownership, stamp
 
 WIDGET = Kind("example.dev", "v1", "Widget", "widgets")

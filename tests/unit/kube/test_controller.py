@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pointsman.core.kinds import Key, Kind, Source
 from pointsman.kube.backoff import Backoff
 from pointsman.kube.controller import Controller, ControllerWork, Reconcile, Result, Watch, owned, referred
 from pointsman.kube.errors import NotLeader, Retry, Terminal
-from pointsman.kube.kinds import Key, Kind, Source
 from pointsman.kube.metrics import RuntimeMetrics
 from pointsman.kube.ownership import Ownership
 from pointsman.kube.store import Entry, Store, entry

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.kube.kinds import Key
+from pointsman.core.kinds import Key
 from pointsman.kube.lease import LeaseTerms, Step, claimed, decide
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

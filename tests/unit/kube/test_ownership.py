@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.kube.kinds import Key, Kind
+from pointsman.core.kinds import Key, Kind
 from pointsman.kube.ownership import Claim, Owner, Ownership, claim, holder, owner_of, owner_uids, stamp
 from pointsman.kube.store import entry
 
@@ -17,6 +17,11 @@ OWNER = Owner(WIDGET, Key("a", "w"), "u1")
 
 def document(namespace: str, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": namespace, **metadata}}
+
+
+def of(uid: str) -> dict[str, Any]:
+    """Return what an object with this controller has in its metadata."""
+    return {"ownerReferences": [{"kind": "X", "name": "x", "uid": uid, "controller": True}]}
 
 
 def test_stamp_inside_the_namespace() -> None:
@@ -50,6 +55,8 @@ def test_a_cluster_scoped_owner_may_be_referred_to_from_anywhere() -> None:
     [
         pytest.param({"labels": {"example.dev/owner-uid": "u1"}}, "ours", id="label"),
         pytest.param({"labels": {"example.dev/owner-uid": "u0"}}, "foreign", id="another-owner"),
+        pytest.param({"labels": {"example.dev/owner-uid": "u1"}, **of("u1")}, "ours", id="our-own-reference"),
+        pytest.param({"labels": {"example.dev/owner-uid": "u1"}, **of("u9")}, "foreign", id="a-label-that-was-copied"),
         pytest.param(
             {
                 "labels": {"example.dev/owner-uid": "u0"},
@@ -89,3 +96,11 @@ def test_owner_of_a_document() -> None:
     owner = owner_of(WIDGET, {"metadata": {"namespace": "a", "name": "w", "uid": "u1"}})
     assert owner == OWNER
     assert str(owner) == "widgets.example.dev/a/w"
+
+
+@pytest.mark.parametrize(("controller", "found"), [("u1", ["u1"]), ("u9", [])])
+def test_a_copied_label_does_not_make_an_object_ours(controller: str, found: list[str]) -> None:
+    """The control plane copies a Service's labels to its EndpointSlices; pruning goes by this index."""
+    metadata = {"labels": {"example.dev/owner-uid": "u1"}, **of(controller)}
+    item = entry(WIDGET, json.dumps(document("a", **metadata)).encode())
+    assert list(OWNERSHIP.index(item)) == found

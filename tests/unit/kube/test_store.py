@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pointsman.kube.kinds import Key, Kind
+from pointsman.core.kinds import Key, Kind
 from pointsman.kube.store import Change, Entry, Store, by_label, by_owner, entry, matches
 
 CONFIGMAP = Kind("", "v1", "ConfigMap", "configmaps")
@@ -169,6 +169,7 @@ class AgainstDict(RuleBasedStateMachine):
         assert {item.key.name for item in self.store.find("namespace", "a")} == set(self.truth)
 
 
+AgainstDict.TestCase.settings = settings(max_examples=40)
 TestAgainstDict = AgainstDict.TestCase
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pointsman.kube.kinds import Key, Kind
+from pointsman.core.kinds import Key, Kind
 from pointsman.kube.store import Store, entry
 from pointsman.kube.view import View
 

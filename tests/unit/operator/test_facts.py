@@ -9,7 +9,7 @@ import pytest
 from pointsman.kube import Client, Kind, View
 from pointsman.kube.reflector import State
 from pointsman.kube.store import Store, entry
-from pointsman.operator.facts import ClusterFacts, ServerVersion, ask
+from pointsman.operator.facts import INSTALL_ASKED, ClusterFacts, ServerVersion, ask, domain_of
 from pointsman.operator.kinds import DESTINATION_RULE, GATEWAY, GATEWAY_CLASS, HTTP_ROUTE, INFERENCE_POOL
 from pointsman.render.manifests.facts import Facts
 
@@ -96,3 +96,30 @@ def serving(answers: Mapping[str, object]) -> Client:
 async def test_what_the_server_says_of_itself(answers: dict[str, object], expected: ServerVersion) -> None:
     async with serving(answers) as client:
         assert await ask(client) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        ("search a.svc.corp.example svc.corp.example corp.example\nnameserver 10.0.0.10\n", "corp.example"),
+        ("nameserver 10.0.0.10\nsearch a.svc.cluster.local svc.cluster.local. cluster.local\n", "cluster.local"),
+        ("search home.example\n", "cluster.local"),
+        ("search\n", "cluster.local"),
+        ("", "cluster.local"),
+    ],
+)
+def test_the_domain_is_what_pods_search(text: str, domain: str) -> None:
+    assert domain_of(text) == domain
+
+
+def test_an_install_asks_for_two_more_kinds() -> None:
+    stores = {kind: Store(kind) for kind in (*INSTALL_ASKED, GATEWAY_CLASS)}
+    told = {
+        "metadata": {"name": "istio", "uid": "u"},
+        "status": {"conditions": [{"type": "Accepted", "status": "True"}]},
+    }
+    told["spec"] = {"controllerName": "istio.io/gateway-controller"}
+    stores[GATEWAY_CLASS].put(entry(GATEWAY_CLASS, json.dumps(told).encode()))
+    found = ClusterFacts(INSTALL_ASKED).facts(View(stores), ServerVersion(domain="corp.example"))
+    assert (found.envoy_filter, found.reference_grant, found.domain) == (True, True, "corp.example")
+    assert found.istio_classes == found.gateway_classes == {"istio"}

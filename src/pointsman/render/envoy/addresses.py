@@ -4,6 +4,8 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Any
 
+from pointsman.core.numbers import whole
+
 
 @dataclass(frozen=True, order=True)
 class Address:
@@ -14,6 +16,12 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_address(text: str) -> Address:
+    """Return the address in `http://ip:port` or `ip:port`."""
+    host, _, port = text.removeprefix("http://").rstrip("/").rpartition(":")
+    return Address(host.strip("[]"), whole(port, most=65_535) or 0)
 
 
 def is_ip(host: str) -> bool:

@@ -24,6 +24,7 @@ from pointsman.render.envoy.gateway import (
     Algorithm,
     FilePool,
     Gateway,
+    PickerPulse,
     ServicePool,
 )
 from pointsman.render.envoy.types import duration, typed
@@ -46,7 +47,9 @@ _KEEP_IDLE_CONNECTIONS = 4.0
 
 def model_servers(gateway: Gateway, *, fallback: Fallback) -> list[Document]:
     """Return the clusters by which requests reach model servers."""
-    limit = {"per_connection_buffer_limit_bytes": gateway.limits.buffer_bytes}
+    limit: Document = {"per_connection_buffer_limit_bytes": gateway.limits.buffer_bytes}
+    if gateway.tls_pool:
+        limit["transport_socket"] = _any_certificate("http/1.1")
     return [each | limit for each in _model_servers(gateway, fallback=fallback)]
 
 
@@ -69,7 +72,7 @@ def _from_file(pool: FilePool, *, fallback: Fallback) -> Document:
         MODEL_SERVERS,
         type="EDS",
         eds_cluster_config={"eds_config": source},
-        load_balancing_policy=_policy(_override_host(_FALLBACKS[fallback])),
+        load_balancing_policy=following_picks(fallback),
     )
 
 
@@ -121,19 +124,25 @@ def endpoints(addresses: Sequence[Address], *, version: str) -> Document:
 
 def pickers(gateway: Gateway) -> Document:
     """Return the cluster of the pickers."""
+    where, health = gateway.pickers, gateway.picker_health_port
+    return asked(PICKERS, where, tls=gateway.picker_tls, health_port=health, pulse=gateway.pulse)
+
+
+def asked(
+    name: str, addresses: Sequence[Address], *, tls: bool, pulse: PickerPulse, health_port: int | None = None
+) -> Document:
+    """Return a cluster of ext_proc servers, which say themselves how they are."""
     cluster: Document = {
-        "name": PICKERS,
-        "type": "STATIC" if all(is_ip(address.host) for address in gateway.pickers) else "STRICT_DNS",
+        "name": name,
+        "type": "STATIC" if all(is_ip(address.host) for address in addresses) else "STRICT_DNS",
         "connect_timeout": duration(2),
         "lb_policy": "ROUND_ROBIN",
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "circuit_breakers": NO_BREAKERS,
-        "health_checks": [_health_check(gateway)],
-        "typed_extension_protocol_options": protocol({"http2_protocol_options": _keepalive(gateway)}),
-        "load_assignment": _assignment(PICKERS, gateway.pickers, health_port=gateway.picker_health_port),
+        **noticing(pulse, health=True),
+        "load_assignment": _assignment(name, addresses, health_port=health_port),
     }
-    if gateway.picker_tls:
-        cluster["transport_socket"] = _any_certificate()
+    if tls:
+        cluster["transport_socket"] = _any_certificate("h2")
     return cluster
 
 
@@ -158,6 +167,11 @@ def _balance(algorithm: Algorithm) -> Document:
         "name": f"envoy.load_balancing_policies.{name}",
         "typed_config": typed(f"extensions.load_balancing_policies.{name}.v3.{message}"),
     }
+
+
+def following_picks(fallback: Fallback) -> Document:
+    """Return the policy of a cluster whose endpoints are picked, and what it does when the pick names nobody."""
+    return _policy(_override_host(_FALLBACKS[fallback]))
 
 
 def _override_host(fallback: Document) -> Document:
@@ -186,24 +200,25 @@ _REFUSE: Document = {
 _FALLBACKS: dict[Fallback, Document] = {"refuse": _REFUSE, "round_robin": _ROUND_ROBIN}
 
 
-def _health_check(gateway: Gateway) -> Document:
-    every = duration(gateway.health_interval)
+def noticing(pulse: PickerPulse, *, health: bool) -> Document:
+    """Return what makes a cluster of pickers notice that one is dead or hung; `health` is on the pickers' own port."""
+    keepalive = {"interval": duration(pulse.keepalive_interval), "timeout": duration(pulse.keepalive_timeout)}
     return {
-        "timeout": duration(gateway.health_timeout),
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        **({"health_checks": [_health_check(pulse)]} if health else {}),
+        "typed_extension_protocol_options": protocol({"http2_protocol_options": {"connection_keepalive": keepalive}}),
+    }
+
+
+def _health_check(pulse: PickerPulse) -> Document:
+    every = duration(pulse.health_interval)
+    return {
+        "timeout": duration(pulse.health_timeout),
         "interval": every,
         "no_traffic_interval": every,
         "unhealthy_threshold": 1,
         "healthy_threshold": 1,
         "grpc_health_check": {"service_name": EXTERNAL_PROCESSOR},
-    }
-
-
-def _keepalive(gateway: Gateway) -> Document:
-    return {
-        "connection_keepalive": {
-            "interval": duration(gateway.keepalive_interval),
-            "timeout": duration(gateway.keepalive_timeout),
-        }
     }
 
 
@@ -216,12 +231,13 @@ def protocol(explicit: Document, **common: Any) -> Document:
     return {name: typed("extensions.upstreams.http.v3.HttpProtocolOptions", **options)}
 
 
-def _any_certificate() -> Document:
-    # The picker's certificate is self-signed by default, as the endpoint picker protocol allows: no validation.
+def _any_certificate(protocol: str) -> Document:
+    # The picker's certificate is self-signed by default, as the endpoint picker protocol allows: no validation. A model
+    # server's, where it has one, is for names, and it is reached by its address.
     return {
         "name": "envoy.transport_sockets.tls",
         "typed_config": typed(
             "extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-            common_tls_context={"alpn_protocols": ["h2"]},
+            common_tls_context={"alpn_protocols": [protocol]},
         ),
     }

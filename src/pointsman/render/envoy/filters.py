@@ -34,10 +34,16 @@ _REQUEST = {
     "request_trailer_mode": "SEND",
     "response_header_mode": "SEND",
 }
-_MODES: dict[FailureMode, Document] = {
+MODES: dict[FailureMode, Document] = {
     "FailClose": _REQUEST | {"response_body_mode": "FULL_DUPLEX_STREAMED", "response_trailer_mode": "SEND"},
     # What the picker holds dies with it. In FailOpen it holds nothing once the answer has begun.
     "FailOpen": _REQUEST | {"response_body_mode": "NONE", "response_trailer_mode": "SKIP"},
+}
+
+
+METADATA: Document = {
+    "receiving_namespaces": {"untyped": [NAMESPACE]},
+    "forwarding_namespaces": {"untyped": [NAMESPACE]},
 }
 
 
@@ -53,9 +59,14 @@ def forget_forged_headers() -> Document:
         "name": "envoy.filters.http.header_mutation",
         "typed_config": typed(
             "extensions.filters.http.header_mutation.v3.HeaderMutation",
-            mutations={"request_mutations": [{"remove": name} for name in _FORGEABLE]},
+            mutations=forged_headers(),
         ),
     }
+
+
+def forged_headers() -> Document:
+    """Return the removal of all that a client could have forged."""
+    return {"request_mutations": [{"remove": name} for name in _FORGEABLE]}
 
 
 def ext_proc(gateway: Gateway) -> Document:
@@ -74,15 +85,12 @@ def ext_proc(gateway: Gateway) -> Document:
                     "retry_back_off": {"base_interval": duration(0.025), "max_interval": duration(0.25)},
                 },
             },
-            processing_mode=_MODES[gateway.failure_mode],
+            processing_mode=MODES[gateway.failure_mode],
             message_timeout=duration(gateway.message_timeout),
             failure_mode_allow=gateway.failure_mode == "FailOpen",
             status_on_error={"code": "ServiceUnavailable"},
             mutation_rules={"allow_all_routing": True, "allow_envoy": True},
-            metadata_options={
-                "receiving_namespaces": {"untyped": [NAMESPACE]},
-                "forwarding_namespaces": {"untyped": [NAMESPACE]},
-            },
+            metadata_options=METADATA,
         ),
     }
 

@@ -47,6 +47,16 @@ class ServicePool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PickerPulse:
+    """How soon a picker that is dead or hung is noticed, in seconds."""
+
+    keepalive_interval: float = 1.0
+    keepalive_timeout: float = 3.0
+    health_interval: float = 1.0
+    health_timeout: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Gateway:
     """One Envoy in front of one pool of model servers."""
 
@@ -62,14 +72,15 @@ class Gateway:
     """Where the pickers' gRPC health is, in plaintext, when it is not on their own port."""
     failure_mode: FailureMode = "FailClose"
     message_timeout: float = 10.0
-    keepalive_interval: float = 1.0
-    keepalive_timeout: float = 3.0
-    health_interval: float = 1.0
-    health_timeout: float = 2.0
+    pulse: PickerPulse = field(default_factory=PickerPulse)
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     """What clients may cost."""
     paths: tuple[str, ...] = INFERENCE
     """What may be asked for, each with everything below it; `/` is everything."""
+    prefix: str = ""
+    """Under which the same paths are served once more; model servers do not see it."""
+    tls_pool: bool = False
+    """Model servers speak TLS, with a certificate that nobody checks."""
     retries: int = 3
     retry_buffer_bytes: int = 16 << 20
     """Bodies up to this size can be sent again to the next endpoint; larger ones are tried once."""

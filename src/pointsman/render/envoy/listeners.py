@@ -58,7 +58,7 @@ def listener(
 
 def public(gateway: Gateway, *, route: Document, filters: Sequence[Document], **more: Any) -> Document:
     """Return the listener for clients: one spelling of a path, limits, one route to what they may ask for."""
-    served = paths.allowed(route, paths=gateway.paths)
+    served = paths.allowed(route, paths=gateway.paths, prefix=gateway.prefix)
     return listener(
         gateway,
         name="gateway",

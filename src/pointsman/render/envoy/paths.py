@@ -32,10 +32,18 @@ _BODY = (
 )
 
 
-def allowed(route: Document, *, paths: Sequence[str]) -> list[Document]:
-    """Return the route once for each of these paths, which has all below it too."""
+def allowed(route: Document, *, paths: Sequence[str], prefix: str = "") -> list[Document]:
+    """Return the route once for each of these paths, which has all below it too, and once more under a prefix."""
     # One regular expression for all would be larger than Envoy takes.
-    return [{"match": None, **route} | {"match": _below(path)} for path in paths]
+    plain = [{"match": None, **route} | {"match": _below(path)} for path in paths]
+    if not prefix:
+        return plain
+    return [*plain, *(_rewritten(route, path, prefix=prefix) for path in paths)]
+
+
+def _rewritten(route: Document, path: str, *, prefix: str) -> Document:
+    action = route["route"] | {"prefix_rewrite": path}
+    return {"match": None, **route} | {"match": _below(f"{prefix}{path}"), "route": action}
 
 
 def _below(path: str) -> Document:

@@ -6,6 +6,8 @@ ConfigMap of overlays. A route leads to the InferencePool when there is a picker
 does the mesh ask the picker; else to the Service. It has the same paths as a gateway that is our own Envoy (`paths`).
 """
 
+from collections.abc import Sequence
+
 from pointsman.api.simulator import GatewayInstance, LegacyGateway, LoadBalancing, ServiceConfig, SimulatorDeployment
 from pointsman.core.documents import to_yaml
 from pointsman.render.envoy.paths import INFERENCE
@@ -21,7 +23,7 @@ GATEWAY_API = "gateway.networking.k8s.io/v1"
 # Telemetry of scheduler gateways is selected by this label, which no controller sets by itself.
 GATEWAY_LABEL = "app.kubernetes.io/gateway"
 _MATCHES = 8  # of one rule, in the oldest Gateway API that is served as v1
-_SERVICE_TYPE = "networking.istio.io/service-type"
+SERVICE_TYPE = "networking.istio.io/service-type"
 _LABELS = {COMPONENT: "gateway", "component": "gateway"}
 
 
@@ -31,10 +33,13 @@ def destination_rule(balancing: LoadBalancing, *, names: Names, facts: Facts) ->
     if balancing.connection_pool is not None:
         limits = balancing.connection_pool.model_dump(by_alias=True)
         policy["connectionPool"] = {"http": limits}
-    head = objects.head(
-        "DestinationRule", f"{names.service}-lb", names=names, labels={}, api="networking.istio.io/v1beta1"
-    )
-    host = f"{names.service}.{names.namespace}.svc.{facts.domain}"
+    return traffic_rule(f"{names.service}-lb", names.service, policy, names=names, facts=facts)
+
+
+def traffic_rule(name: str, service: str, policy: Object, *, names: Names, facts: Facts) -> Object:
+    """Return a DestinationRule for a Service of the namespace."""
+    head = objects.head("DestinationRule", name, names=names, labels={}, api="networking.istio.io/v1beta1")
+    host = f"{service}.{names.namespace}.svc.{facts.domain}"
     return {**head, "spec": {"host": host, "trafficPolicy": policy}}
 
 
@@ -64,7 +69,7 @@ def legacy_gateway(
     """Return the Gateway and route of the old block; its Service is of a type for the `outside` only when it may be."""
     gateway = _gateway(names.route, port=80, class_name=wanted.class_name, names=names, infrastructure={})
     if wanted.class_name == ISTIO and not outside:
-        gateway["metadata"]["annotations"] = {_SERVICE_TYPE: "ClusterIP"}  # Istio's own default is LoadBalancer
+        gateway["metadata"]["annotations"] = {SERVICE_TYPE: "ClusterIP"}  # Istio's own default is LoadBalancer
     return [gateway, _route(resource, names.route, names=names, facts=facts)]
 
 
@@ -85,13 +90,16 @@ def _gateway(name: str, *, port: int, class_name: str, names: Names, infrastruct
     }
 
 
+def path_rules(paths: Sequence[str], backend: Object) -> list[Object]:
+    """Return the rules of an HTTPRoute that lead these paths to a backend, and no others."""
+    # An answer may stream for as long as it likes.
+    rule = {"backendRefs": [backend], "timeouts": {"request": "0s"}}
+    matches = [{"path": {"type": "PathPrefix", "value": path}} for path in paths]
+    return [{"matches": matches[n : n + _MATCHES], **rule} for n in range(0, len(matches), _MATCHES)]
+
+
 def _route(resource: SimulatorDeployment, name: str, *, names: Names, facts: Facts) -> Object:
-    rule = {
-        "backendRefs": [_backend(resource, names=names, facts=facts)],
-        "timeouts": {"request": "0s"},  # an answer may stream for as long as it likes
-    }
-    matches = [{"path": {"type": "PathPrefix", "value": path}} for path in INFERENCE]
-    rules = [{"matches": matches[n : n + _MATCHES], **rule} for n in range(0, len(matches), _MATCHES)]
+    rules = path_rules(INFERENCE, _backend(resource, names=names, facts=facts))
     parent = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}
     return {
         **objects.head("HTTPRoute", name, names=names, labels=_LABELS, api=GATEWAY_API),

@@ -27,6 +27,8 @@ class Names:
     service: str
     route: str
     """The Gateway and HTTPRoute of the old block."""
+    mark: str = ""
+    """By what our watch knows the Pods, where the stack's own name will not do."""
 
     @property
     def simulators(self) -> str:

@@ -10,10 +10,10 @@ Simulators and gateways have no policy: a gateway's port is the way in and its a
 is meant to be asked directly, too, by its Service, and has nothing to lose.
 """
 
+from collections.abc import Mapping, Sequence
+
 from pointsman.api.simulator import PICKER_PORTS
-from pointsman.render.manifests import objects
 from pointsman.render.manifests.facts import Facts
-from pointsman.render.manifests.names import COMPONENT, NAME, Names
 from pointsman.render.manifests.objects import Object
 from pointsman.render.manifests.policy import Labels, Policy
 
@@ -22,23 +22,37 @@ _TUNNEL = 15_008
 """Where Istio's ambient mesh delivers what its gateways send, whatever the port inside."""
 
 
-def picker_policy(*, names: Names, labels: dict[str, str], facts: Facts, policy: Policy) -> Object:
-    """Return the picker's policy."""
-    own = {"podSelector": {"matchLabels": {COMPONENT: "gateway", NAME: names.stack}}}
+def picker_policy(
+    *,
+    head: Object,
+    pods: Mapping[str, str],
+    gateways: Mapping[str, str],
+    facts: Facts,
+    policy: Policy,
+    checkers: Sequence[Object] = (),
+) -> Object:
+    """Return the policy of the pickers with the labels `pods`, whose own gateways have the labels `gateways`.
+
+    `checkers` are others who may ask for a handshake.
+    """
+    own = {"podSelector": {"matchLabels": dict(gateways)}}
     others = {
         "namespaceSelector": _selector(policy.gateway_namespaces),
         "podSelector": {"matchExpressions": [{"key": MADE_BY_A_GATEWAY, "operator": "Exists"}]},
     }
     tunnel = [_TUNNEL] if facts.istio else []
-    asking: Object = {"from": [own, others], "ports": _ports(PICKER_PORTS["grpc"], PICKER_PORTS["health"], *tunnel)}
+    ports = _ports(PICKER_PORTS["grpc"], PICKER_PORTS["health"], *tunnel)
+    asking: Object = {"from": [own, others, *checkers], "ports": ports}
     scraping: Object = {"ports": _ports(PICKER_PORTS["metrics"])}
     if policy.metrics_namespaces:
         scraping["from"] = [{"namespaceSelector": _selector(policy.metrics_namespaces)}]
-    head = objects.head("NetworkPolicy", names.picker, names=names, labels=labels, api="networking.k8s.io/v1")
-    selector = {"matchLabels": {COMPONENT: "epp", NAME: names.stack}}
     return {
         **head,
-        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [asking, scraping]},
+        "spec": {
+            "podSelector": {"matchLabels": dict(pods)},
+            "policyTypes": ["Ingress"],
+            "ingress": [asking, scraping],
+        },
     }
 
 

@@ -16,6 +16,26 @@ Object = dict[str, Any]
 
 CHECKSUM = "sim.llm-d.io/config-checksum"
 NOBODY = 65_532
+_ORDER = (
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "Certificate",
+    "Secret",
+    "ConfigMap",
+    "NetworkPolicy",
+    "Deployment",
+    "Service",
+)
+
+
+def turn(document: Object) -> int:
+    """Return when it is an object's turn: what Pods cannot start without, then Pods, then what leads to them.
+
+    A Service takes the API server longest, because it is given an address; Pods start meanwhile.
+    """
+    kind = document["kind"]
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
 def head(kind: str, name: str, *, names: Names, labels: Mapping[str, str], api: str = "v1") -> Object:
@@ -63,7 +83,10 @@ def deployment(
     rolling: Object | None = None,
 ) -> Object:
     """Return a Deployment that rolls without being away, unless `rolling` says how else."""
-    template: Object = {"metadata": {"labels": names.labels(**labels, **{STACK: names.stack})}, "spec": pod}
+    template: Object = {
+        "metadata": {"labels": names.labels(**labels, **{STACK: names.mark or names.stack})},
+        "spec": pod,
+    }
     if checksum:
         template["metadata"]["annotations"] = {CHECKSUM: checksum}
     return {

@@ -37,6 +37,8 @@ class Policy:
     """The labels of namespaces whose gateways may ask pickers; empty for all namespaces."""
     metrics_namespaces: Labels = ()
     """The labels of namespaces that may reach pickers' metrics; empty for all."""
+    install_namespaces: tuple[str, ...] = ()
+    """The namespaces that SchedulerInstalls may reach beside their own; empty for all."""
     metrics_auth: bool = True
     """Whether pickers' metrics are only for those whom the API server lets read them."""
 

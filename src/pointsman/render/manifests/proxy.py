@@ -8,6 +8,7 @@ connections end between two requests and not within one.
 
 from collections.abc import Mapping
 
+from pointsman.api.base import PullPolicy, Resources
 from pointsman.api.simulator import PICKER_PORTS, GatewayInstance, LoadBalancing, PickerConfig, SimulatorDeployment
 from pointsman.core.documents import to_yaml
 from pointsman.render.envoy.addresses import Address
@@ -42,24 +43,22 @@ _FAREWELL = (
 
 
 def render(
-    resource: SimulatorDeployment,
+    wanted: Gateway,
     instance: GatewayInstance,
-    serving: Group,
     *,
+    pull: PullPolicy,
     kind: str,
     name: str,
     names: Names,
     facts: Facts,
+    component: str = "gateway",
 ) -> list[Object]:
     """Return the ConfigMap, Service and Deployment of one gateway."""
-    labels = {COMPONENT: "gateway", "component": "gateway", GATEWAY_TYPE: kind}
-    selector = {COMPONENT: "gateway", GATEWAY_TYPE: kind, NAME: names.stack}
-    data = {CONFIG_KEY: to_yaml(bootstrap(envoy(resource, serving, names=names, facts=facts)))}
+    labels = {COMPONENT: component, "component": "gateway", GATEWAY_TYPE: kind}
+    selector = {COMPONENT: component, GATEWAY_TYPE: kind, NAME: names.stack}
+    data = settings(wanted)
     image = instance.image or IMAGES[kind]
-    container = _container(image, instance, policy=resource.spec.image_pull_policy)
-    volume, mount = objects.mounted(name, path="/etc/envoy")
-    pod = objects.pod({**container, "volumeMounts": [mount]}, facts=facts, grace=_GRACE, volumes=[volume])
-    pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]
+    pod = envoy_pod(name, image=image, pull=pull, resources=instance.resources, facts=facts)
     ports = [objects.port("http", instance.port, LISTEN, protocol="http")]
     return [
         objects.config_map(name, names=names, labels=labels, data=data),
@@ -74,6 +73,20 @@ def render(
             checksum=objects.digest(data),
         ),
     ]
+
+
+def settings(gateway: Gateway) -> dict[str, str]:
+    """Return the data of the ConfigMap from which an Envoy reads what it does."""
+    return {CONFIG_KEY: to_yaml(bootstrap(gateway))}
+
+
+def envoy_pod(config: str, *, image: str, pull: PullPolicy, resources: Resources | None, facts: Facts) -> Object:
+    """Return the spec of an Envoy's Pods, which read the ConfigMap `config`."""
+    container = _container(image, resources, policy=pull)
+    volume, mount = objects.mounted(config, path="/etc/envoy")
+    pod = objects.pod({**container, "volumeMounts": [mount]}, facts=facts, grace=_GRACE, volumes=[volume])
+    pod["securityContext"]["sysctls"] = [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]
+    return pod
 
 
 def envoy(resource: SimulatorDeployment, serving: Group, *, names: Names, facts: Facts) -> Gateway:
@@ -92,12 +105,13 @@ def envoy(resource: SimulatorDeployment, serving: Group, *, names: Names, facts:
         picker_health_port=None if tls else PICKER_PORTS["health"],
         pool=FilePool(facts.endpoints_file)
         if facts.endpoints_file
-        else _pool(spec.load_balancing, Address(f"{serving.pods}.{where}", serving.port)),
+        else pool(spec.load_balancing, Address(f"{serving.pods}.{where}", serving.port)),
         failure_mode=config.failure_mode,
     )
 
 
-def _pool(balancing: LoadBalancing | None, service: Address) -> ServicePool:
+def pool(balancing: LoadBalancing | None, service: Address) -> ServicePool:
+    """Return the model servers behind a headless Service, spread as the resource says when nobody picks."""
     if balancing is None or not balancing.enabled:
         return ServicePool(service=service)
     limits = balancing.connection_pool
@@ -109,7 +123,7 @@ def _pool(balancing: LoadBalancing | None, service: Address) -> ServicePool:
     )
 
 
-def _container(image: str, instance: GatewayInstance, *, policy: str) -> Object:
+def _container(image: str, resources: Resources | None, *, policy: PullPolicy) -> Object:
     return {
         "name": "envoy",
         "image": image,
@@ -134,5 +148,5 @@ def _container(image: str, instance: GatewayInstance, *, policy: str) -> Object:
         # Not /ready, which says no while Envoy drains.
         "livenessProbe": objects.tcp_probe(READY, periodSeconds=10, timeoutSeconds=5, failureThreshold=3),
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/bash", "-c", _FAREWELL]}}},
-        **objects.resources(instance.resources),
+        **objects.resources(resources),
     }

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from pointsman.api.published import FailureMode
 from pointsman.api.simulator import GatewayInstance, SimulatorDeployment
-from pointsman.render.manifests import mesh, picker, proxy, simulators
+from pointsman.render.manifests import mesh, objects, picker, proxy, simulators
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.names import Names, names_of
 from pointsman.render.manifests.objects import Object
 from pointsman.render.manifests.policy import Breach, Policy, breaches
 from pointsman.render.manifests.simulators import Group
 
-_ORDER = ("ServiceAccount", "Role", "RoleBinding", "ConfigMap", "NetworkPolicy", "Deployment", "Service")
 _PLAIN = Policy()
 
 
@@ -61,10 +60,15 @@ class Stack:
     breaches: tuple[Breach, ...] = ()
     """What the operator's administrator does not allow."""
 
+    @property
+    def front(self) -> str:
+        """The Service in front of the model servers."""
+        return self.names.service
+
 
 @dataclass(frozen=True)
-class _Piece:
-    """What one part of the resource adds to the stack."""
+class Piece:
+    """What one part of a resource adds to all that it stands for."""
 
     objects: Sequence[Object] = ()
     components: Sequence[Component] = ()
@@ -92,7 +96,7 @@ def stack(resource: SimulatorDeployment, facts: Facts, policy: Policy = _PLAIN) 
     ]
     return Stack(
         names=names,
-        objects=tuple(sorted((one for piece in pieces for one in piece.objects), key=_when)),
+        objects=tuple(sorted((one for piece in pieces for one in piece.objects), key=objects.turn)),
         components=tuple(component for piece in pieces for component in piece.components),
         notices=tuple(notice for piece in pieces for notice in piece.notices),
         gateway_url=next((piece.url for piece in pieces if piece.url), ""),
@@ -101,25 +105,16 @@ def stack(resource: SimulatorDeployment, facts: Facts, policy: Policy = _PLAIN) 
     )
 
 
-def _when(document: Object) -> int:
-    """Return when it is an object's turn: what Pods cannot start without, then Pods, then what leads to them.
-
-    A Service takes the API server longest, because it is given an address; Pods start meanwhile.
-    """
-    kind = document["kind"]
-    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
-
-
 def _picker(
     resource: SimulatorDeployment, groups: Sequence[Group], *, names: Names, facts: Facts, policy: Policy
-) -> _Piece:
+) -> Piece:
     config = resource.spec.epp
     if config is None or not config.enabled:
-        return _Piece()
+        return Piece()
     documents = picker.render(resource, config, groups, names=names, facts=facts, policy=policy)
     needed = min(config.replicas, 1)  # of several, the one that leads
     component = Component(condition="EPPReady", name=names.picker, replicas=config.replicas, needed=needed)
-    return _Piece(documents, [component], [_discovery(names=names, facts=facts)])
+    return Piece(documents, [component], [_discovery(names=names, facts=facts)])
 
 
 def _discovery(*, names: Names, facts: Facts) -> Notice:
@@ -132,10 +127,10 @@ def _discovery(*, names: Names, facts: Facts) -> Notice:
     return Notice(type="Discovery", holds=True, reason=reason, message=text)
 
 
-def _simulators(resource: SimulatorDeployment, groups: Sequence[Group], *, names: Names, facts: Facts) -> _Piece:
+def _simulators(resource: SimulatorDeployment, groups: Sequence[Group], *, names: Names, facts: Facts) -> Piece:
     headless = any(_own_envoys(resource, facts=facts))
     documents = simulators.render(resource, groups, names=names, facts=facts, headless=headless)
-    return _Piece(
+    return Piece(
         documents,
         [
             Component(
@@ -164,24 +159,39 @@ def _own_envoys(resource: SimulatorDeployment, *, facts: Facts) -> tuple[bool, b
     return standard is not None, istio is not None and not facts.istio_gateway
 
 
-def _standard(resource: SimulatorDeployment, serving: Group, *, names: Names, facts: Facts) -> _Piece:
+def _standard(resource: SimulatorDeployment, serving: Group, *, names: Names, facts: Facts) -> Piece:
     wanted = resource.spec.inference_gateway
     instance, istio = _instances(resource)
     if instance is None:
         idle = wanted is not None and wanted.enabled and istio is None
         message = "inferenceGateway.enabled is true and no gateway is: set standard.enabled or istio.enabled"
-        return _Piece(notices=[_notice("GatewayReady", "NoneEnabled", message)] if idle else [])
-    documents = proxy.render(resource, instance, serving, kind="standard", name=names.gateway, names=names, facts=facts)
+        return Piece(notices=[_notice("GatewayReady", "NoneEnabled", message)] if idle else [])
+    documents = _envoy(resource, instance, serving, kind="standard", name=names.gateway, names=names, facts=facts)
     component = Component(
         condition="GatewayReady", name=names.gateway, replicas=instance.replicas, needed=min(instance.replicas, 1)
     )
-    return _Piece(documents, [component], url=_url(names.gateway, instance, names=names, facts=facts))
+    return Piece(documents, [component], url=_url(names.gateway, instance, names=names, facts=facts))
 
 
-def _istio(resource: SimulatorDeployment, serving: Group, *, names: Names, facts: Facts) -> _Piece:
+def _envoy(
+    resource: SimulatorDeployment,
+    instance: GatewayInstance,
+    serving: Group,
+    *,
+    kind: str,
+    name: str,
+    names: Names,
+    facts: Facts,
+) -> list[Object]:
+    wanted = proxy.envoy(resource, serving, names=names, facts=facts)
+    pull = resource.spec.image_pull_policy
+    return proxy.render(wanted, instance, pull=pull, kind=kind, name=name, names=names, facts=facts)
+
+
+def _istio(resource: SimulatorDeployment, serving: Group, *, names: Names, facts: Facts) -> Piece:
     _, instance = _instances(resource)
     if instance is None:
-        return _Piece()
+        return Piece()
     name, condition = names.istio_gateway, "IstioGatewayReady"
     url = _url(name, instance, names=names, facts=facts)
     if facts.istio_gateway:
@@ -192,26 +202,26 @@ def _istio(resource: SimulatorDeployment, serving: Group, *, names: Names, facts
             message=f"Istio makes Deployment and Service {name} of Gateway {names.gateway}",
         )
         documents = mesh.istio_gateway(resource, instance, names=names, facts=facts)
-        return _Piece(documents, [Component(condition=condition, name=names.gateway, kind="Gateway")], [made], url)
+        return Piece(documents, [Component(condition=condition, name=names.gateway, kind="Gateway")], [made], url)
     missing = "the Gateway API is not installed" if not facts.gateway_api else "there is no GatewayClass istio"
     why = f"{missing}: Deployment {name} runs the image's own Envoy with this stack's configuration"
-    documents = proxy.render(resource, instance, serving, kind="istio", name=name, names=names, facts=facts)
+    documents = _envoy(resource, instance, serving, kind="istio", name=name, names=names, facts=facts)
     component = Component(condition=condition, name=name, replicas=instance.replicas, needed=min(instance.replicas, 1))
-    return _Piece(documents, [component], [_notice("IstioGateway", "IstioMissing", why)], url)
+    return Piece(documents, [component], [_notice("IstioGateway", "IstioMissing", why)], url)
 
 
-def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts, policy: Policy) -> _Piece:
+def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts, policy: Policy) -> Piece:
     wanted = resource.spec.gateway
     if wanted is None or not wanted.enabled:
-        return _Piece()
+        return Piece()
     condition = "LegacyGateway"
     _, istio = _instances(resource)
     if istio is not None and facts.istio_gateway and names.route == names.gateway:
         message = f"spec.gateway gives way to inferenceGateway.istio, which makes {names.gateway}: remove spec.gateway"
-        return _Piece(notices=[_notice(condition, "Superseded", message)])
+        return Piece(notices=[_notice(condition, "Superseded", message)])
     if not facts.gateway_api:
         message = "spec.gateway needs the Gateway API: install its definitions, or use inferenceGateway.standard"
-        return _Piece(notices=[_notice(condition, "GatewayAPIMissing", message)])
+        return Piece(notices=[_notice(condition, "GatewayAPIMissing", message)])
     if wanted.class_name not in facts.gateway_classes:
         message = f"GatewayClass {wanted.class_name} does not exist or is not accepted: install its controller"
         told = [_notice(condition, "GatewayClassMissing", message)]
@@ -219,37 +229,37 @@ def _legacy(resource: SimulatorDeployment, *, names: Names, facts: Facts, policy
         text = f"Gateway and HTTPRoute {names.route} are made; inferenceGateway is the successor of this block"
         told = [Notice(type=condition, holds=True, reason="Honoured", message=text)]
     documents = mesh.legacy_gateway(resource, wanted, names=names, facts=facts, outside=policy.external_services)
-    return _Piece(documents, notices=told)
+    return Piece(documents, notices=told)
 
 
-def _balancing(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> _Piece:
+def _balancing(resource: SimulatorDeployment, *, names: Names, facts: Facts) -> Piece:
     wanted, condition = resource.spec.load_balancing, "LoadBalancing"
     if wanted is None or not wanted.enabled:
-        return _Piece()
+        return Piece()
     name = f"{names.service}-lb"
     if facts.istio:
         text = f"DestinationRule {name} sets {wanted.algorithm} inside the mesh; the stack's own gateways follow it too"
         held = Notice(type=condition, holds=True, reason="DestinationRule", message=text)
-        return _Piece([mesh.destination_rule(wanted, names=names, facts=facts)], notices=[held])
+        return Piece([mesh.destination_rule(wanted, names=names, facts=facts)], notices=[held])
     if any(_own_envoys(resource, facts=facts)):
         without = f"Istio is not installed, so there is no DestinationRule {name}"
         text = f"{without}; the stack's own gateways apply the same policy"
-        return _Piece(notices=[Notice(type=condition, holds=True, reason="GatewayOnly", message=text)])
+        return Piece(notices=[Notice(type=condition, holds=True, reason="GatewayOnly", message=text)])
     message = "no component can apply loadBalancing: install Istio, or enable inferenceGateway.standard"
-    return _Piece(notices=[_notice(condition, "IstioMissing", message)])
+    return Piece(notices=[_notice(condition, "IstioMissing", message)])
 
 
-def _disaggregation(resource: SimulatorDeployment, groups: Sequence[Group]) -> _Piece:
+def _disaggregation(resource: SimulatorDeployment, groups: Sequence[Group]) -> Piece:
     if len(groups) < 2:
-        return _Piece()
+        return Piece()
     if resource.spec.epp is None or not resource.spec.epp.enabled:
         message = "prefill Pods run and nothing sends them work: enable epp"
-        return _Piece(notices=[_notice("Disaggregation", "NoPicker", message)])
+        return Piece(notices=[_notice("Disaggregation", "NoPicker", message)])
     message = (
         "the picker chooses a prefill Pod and names it to the decode Pod (x-prefiller-host-port); "
         "the side-car that acts on it is not part of this version, so decode Pods do both"
     )
-    return _Piece(notices=[_notice("Disaggregation", "HeadersOnly", message)])
+    return Piece(notices=[_notice("Disaggregation", "HeadersOnly", message)])
 
 
 def _url(name: str, instance: GatewayInstance, *, names: Names, facts: Facts) -> str:

@@ -74,7 +74,7 @@ def accepted(spec: dict[str, Any]) -> SimulatorDeployment:
         reject()
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(spec=specs, cluster=facts)
 def test_fuzz_what_is_accepted_is_rendered_and_fits_together(spec: dict[str, Any], cluster: Facts) -> None:
     made = stack(accepted(spec), cluster)

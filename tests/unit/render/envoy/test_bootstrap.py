@@ -12,7 +12,7 @@ from tests.unit.render.bootstraps import is_bootstrap
 from pointsman.epp.body.parsers import DEFAULT, PARSERS
 from pointsman.render.envoy.addresses import Address
 from pointsman.render.envoy.bootstrap import bootstrap
-from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway
+from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway, PickerPulse
 from pointsman.render.envoy.limits import GatewayLimits
 from pointsman.render.envoy.paths import INFERENCE
 
@@ -174,7 +174,7 @@ def test_probes_and_the_admin_are_not_among_the_connections_that_are_limited() -
 
 
 def test_hung_picker_is_bounded_by_keepalive_and_health() -> None:
-    pickers = cluster(bootstrap(gateway(keepalive_interval=0.5, health_interval=2)), "pickers")
+    pickers = cluster(bootstrap(gateway(pulse=PickerPulse(keepalive_interval=0.5, health_interval=2))), "pickers")
     (options,) = pickers["typed_extension_protocol_options"].values()
     assert options["explicit_http_config"]["http2_protocol_options"]["connection_keepalive"]["interval"] == "0.5s"
     (check,) = pickers["health_checks"]

@@ -59,4 +59,4 @@ def test_services_of_the_stack_are_those_that_the_schema_keeps_free() -> None:
 
 def test_labels_begin_with_the_stack() -> None:
     assert names_of(resource("a")).labels(x="y") == {"app.kubernetes.io/name": "a", "x": "y"}
-    assert {field.name for field in fields(Names)} == {"stack", "namespace", "suffix", "service", "route"}
+    assert {field.name for field in fields(Names)} == {"stack", "namespace", "suffix", "service", "route", "mark"}

@@ -10,7 +10,9 @@ from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.policy import Breach, Policy, breaches, is_from
 from pointsman.render.manifests.stack import stack
 
-samples = pytest.mark.parametrize("path", sorted(SAMPLES.glob("sim_*.yaml")), ids=lambda path: path.stem[28:])
+samples = pytest.mark.parametrize(
+    "path", sorted(SAMPLES.glob("sim_*_simulatordeployment_*.yaml")), ids=lambda path: path.stem[28:]
+)
 STRICT = Policy(allowed_images=("registry.example/",))
 
 

@@ -4,12 +4,11 @@ The letters are in `golden/`, one file per case of `stacks`. After a change that
 difference: `POINTSMAN_REWRITE_GOLDEN=1 .venv/bin/python -m pytest tests/unit/render/test_stack.py && git diff`.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from tests.unit.render.golden import check_golden
 from tests.unit.render.invariants import INVARIANTS, Invariant
 from tests.unit.render.stacks import (
     BARE,
@@ -35,41 +34,12 @@ from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.stack import Stack
 
 GOLDEN = Path(__file__).parent / "golden"
-REWRITE = bool(os.environ.get("POINTSMAN_REWRITE_GOLDEN"))
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-class _Literal(yaml.SafeDumper):
-    """Writes text of several lines as such, so that a difference in a file within a file is one line."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Literal.add_representer(str, _text)
-
-
-def written(stack: Stack) -> str:
-    """Return a stack as its golden file: what is said about it as comments, then the objects."""
-    parts = [f"{one.condition}: {one.needed} of {one.replicas} of {one.kind} {one.name}" for one in stack.components]
-    notices = [f"{one.type}: {one.holds}, {one.reason}: {one.message}" for one in stack.notices]
-    head = "".join(f"# {line}\n" for line in (*parts, *notices, f"URL: {stack.gateway_url or 'none'}"))
-    how: dict[str, Any] = {"sort_keys": False, "width": 120, "default_flow_style": None, "explicit_start": True}
-    body: str = yaml.dump_all(stack.objects, Dumper=_Literal, **how)
-    return head + body
 
 
 @cases
 def test_golden(case: Case) -> None:
-    path = GOLDEN / f"{case.name}.yaml"
-    text = written(case.render())
-    if REWRITE:
-        path.write_text(text)
-    assert text == path.read_text()
+    check_golden(GOLDEN / f"{case.name}.yaml", case.render())
 
 
 def test_no_golden_file_is_left_over() -> None:

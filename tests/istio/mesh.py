@@ -44,6 +44,7 @@ class Mesh:
         self._envoy = envoy
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._istiod: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Install Istio's CRDs and configuration and start istiod."""
@@ -51,7 +52,14 @@ class Mesh:
         self.plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         self.plane.kubectl("create", "namespace", "istio-system")
         self.plane.kubectl("apply", "--server-side", "-f", "-", text=self._configuration())
-        self.spawn(
+        self.start_istiod()
+
+    def start_istiod(self, *, pools: bool = True) -> None:
+        """Start istiod, or start it again; it knows InferencePools when `pools` says so."""
+        if self._istiod is not None:
+            self._istiod.terminate()
+            self._istiod.wait(30)
+        self._istiod = self.spawn(
             "istiod",
             [
                 str(self._istio / "pilot-discovery"),
@@ -78,7 +86,7 @@ class Mesh:
                 "PILOT_ENABLE_METADATA_EXCHANGE": "false",
                 "PILOT_ENABLE_ALPN_FILTER": "false",
                 "PILOT_ENABLE_GATEWAY_API": "true",
-                "ENABLE_GATEWAY_API_INFERENCE_EXTENSION": "true",
+                "ENABLE_GATEWAY_API_INFERENCE_EXTENSION": str(pools).lower(),
             },
         )
         wait_until(lambda: fetch(f"http://127.0.0.1:{READY_PORT}/ready")[0] == 200, within=90)
@@ -87,15 +95,16 @@ class Mesh:
         """Apply documents."""
         self.plane.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(documents))
 
-    def pods(self, selector: str) -> list[dict[str, Any]]:
-        """Return the Pods of the default namespace that have an address."""
-        found = json.loads(self.plane.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+    def pods(self, selector: str, *, namespace: str = "default") -> list[dict[str, Any]]:
+        """Return the Pods of a namespace that have an address."""
+        found = json.loads(self.plane.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
         return [pod for pod in found if pod["status"].get("podIP")]
 
-    def pose(self, gateway: str, *, admin_port: int = ADMIN_PORT) -> None:
+    def pose(self, gateway: str, *, admin_port: int = ADMIN_PORT, namespace: str = "default") -> None:
         """Start an Envoy in the place of the Gateway's first Pod."""
-        pod, *_ = wait_until(lambda: self.pods(f"gateway.networking.k8s.io/gateway-name={gateway}"))
-        path = self._directory / f"{gateway}.json"
+        selector = f"gateway.networking.k8s.io/gateway-name={gateway}"
+        pod, *_ = wait_until(lambda: self.pods(selector, namespace=namespace))
+        path = self._directory / f"{namespace}-{gateway}.json"
         path.write_text(json.dumps(bootstrap(pod, workload=f"{gateway}-istio", admin_port=admin_port)))
         self.spawn("envoy", [str(self._envoy), "-c", str(path), "--concurrency", "1", "--use-dynamic-base-id"], {})
 
@@ -124,18 +133,21 @@ class Mesh:
         environment = {**os.environ, "HOME": str(self._directory)}
         return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=60).stdout
 
-    def spawn(self, name: str, command: list[str], extra: dict[str, str]) -> None:
+    def spawn(self, name: str, command: list[str], extra: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Start a process that ends with the mesh; what it says is in a file of its name."""
         with (self._directory / f"{name}.log").open("ab") as log:
             environment = {"HOME": str(self._directory), "PATH": os.environ["PATH"], **extra}
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self._directory, env=environment
             )
         self._processes.append(process)
+        return process
 
 
 def bootstrap(pod: dict[str, Any], *, workload: str, admin_port: int) -> dict[str, Any]:
     """Return the bootstrap with which an Envoy asks istiod for the configuration of this Pod."""
     address, metadata = pod["status"]["podIP"], pod["metadata"]
+    namespace = metadata["namespace"]
     ads = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
     options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     endpoint = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": XDS_PORT}}}
@@ -153,10 +165,10 @@ def bootstrap(pod: dict[str, Any], *, workload: str, admin_port: int) -> dict[st
     }
     return {
         "node": {
-            "id": f"router~{address}~{metadata['name']}.default~default.svc.cluster.local",
-            "cluster": f"{workload}.default",
+            "id": f"router~{address}~{metadata['name']}.{namespace}~{namespace}.svc.cluster.local",
+            "cluster": f"{workload}.{namespace}",
             "metadata": {
-                "NAMESPACE": "default",
+                "NAMESPACE": namespace,
                 "NAME": metadata["name"],
                 "CLUSTER_ID": "Kubernetes",
                 "WORKLOAD_NAME": workload,

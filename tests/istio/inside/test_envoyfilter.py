@@ -136,9 +136,9 @@ def test_a_change_is_live_within_a_second(mesh: Mesh, gateway: list[str]) -> Non
     for mark in ("one", "two", "three"):
         mesh.apply(envoyfilter(mark))
         began = time.monotonic()
-        wait_until(partial(marked, mark), within=10)
+        wait_until(partial(marked, mark))
         taken.append(time.monotonic() - began)
     print("live after", [f"{seconds:.2f} s" for seconds in taken])
     assert min(taken) < 1.0, taken
     mesh.plane.kubectl("delete", "envoyfilter", "mark")
-    wait_until(lambda: "x-mark" not in fetch(URL, host=HOST)[1], within=10)
+    wait_until(lambda: "x-mark" not in fetch(URL, host=HOST)[1])

@@ -6,7 +6,7 @@ operator gave its Deployment, and an Envoy in the place of the gateway that isti
 
 import json
 import os
-import sys
+import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.controlplane import DEFINITION_PATIENCE
+from tests.istio.inside.conftest import ROOT, ours
 from tests.istio.mesh import Mesh, fetch
 from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[3]
-PORT = 28_889
+PORT, ADMIN = 28_889, 29_902
 NAME = "infra-sim-inference-gateway"
 STACK = "sim"
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -44,10 +44,6 @@ def condition(mesh: Mesh, type_: str) -> tuple[str, str]:
     status = get(mesh, "simulatordeployment", STACK).get("status", {})
     found = [(one["status"], one["reason"]) for one in status.get("conditions", []) if one["type"] == type_]
     return found[0] if found else ("", "")
-
-
-def ours(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pointsman", *arguments]
 
 
 def send(prompt: str) -> str:
@@ -85,18 +81,13 @@ def pose_picker(mesh: Mesh, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def picker(mesh: Mesh, tmp_path_factory: pytest.TempPathFactory) -> str:
+def picker(mesh: Mesh, operator: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A stack in the default namespace, its Pods posed; returns the picker's address."""
-    mesh.plane.kubectl("apply", "-f", str(ROOT / "config" / "crd" / "sim.llm-d.io_simulatordeployments.yaml"))
-    config = str(mesh.plane.kubeconfig("admin"))
-    nowhere = ("--metrics-bind-address", "0", "--health-probe-bind-address", "0")
-    mesh.spawn("operator", ours("operator", "--kubeconfig", config, *nowhere), dict(os.environ))
-    mesh.plane.kubectl("wait", "--for=condition=Established", "crd/simulatordeployments.sim.llm-d.io", "--timeout=60s")
     mesh.apply(resource())
     pose_simulators(mesh)
     address = pose_picker(mesh, tmp_path_factory.mktemp("picker"))
     mesh.plane.kubectl("wait", "--for=condition=Programmed", f"gateway/{NAME}", "--timeout=60s")
-    mesh.pose(NAME, admin_port=29_902)
+    mesh.pose(NAME, admin_port=ADMIN)
     return address
 
 
@@ -125,6 +116,16 @@ def test_every_request_is_answered_by_the_pod_that_was_picked(mesh: Mesh, picker
         assert names[decision["picked"][0]] == answered
         served.add(answered)
     assert len(served) == 3
+
+
+def test_the_doctor_finds_nothing(mesh: Mesh, picker: str) -> None:
+    words = ("--gateway", NAME, "--envoy", f"http://127.0.0.1:{ADMIN}", "--json", "--probes", "6")
+    config = ("--kubeconfig", str(mesh.plane.kubeconfig("admin")))
+    ran = subprocess.run(ours("doctor", *words, *config), capture_output=True, text=True, timeout=60, check=False)
+    found = json.loads(ran.stdout)
+    assert (ran.returncode, found["firstCause"]) == (0, None), [one for one in found["checks"] if one["cause"]]
+    proof = {one["check"]: one for one in found["checks"]}["the answer comes from the picked Pod"]
+    assert "its pages need a token" in proof["evidence"], "nobody's own token is sent to a picker"
 
 
 def test_the_rule_of_load_balancing_follows_the_resource(mesh: Mesh, picker: str) -> None:

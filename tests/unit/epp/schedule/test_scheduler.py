@@ -1,9 +1,11 @@
 """A configuration at work, and what happens to a request when a plugin does not behave."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.logs import captured
 from tests.unit.epp.plugins.making import endpoint, request
 
 from pointsman.epp.config.build import Builder
@@ -12,7 +14,7 @@ from pointsman.epp.plugins.api import HeaderChanges
 from pointsman.epp.request.refusals import BadRequest
 from pointsman.epp.schedule.explain import Meters, Trace
 from pointsman.epp.schedule.points import Hooked
-from pointsman.epp.schedule.scheduler import Parts, Scheduler
+from pointsman.epp.schedule.scheduler import Scheduler, prefers
 
 VIEWS = [endpoint("a", waiting=3), endpoint("b")]
 ANSWERS = [
@@ -45,7 +47,7 @@ def scheduler(**odd: Any) -> tuple[Scheduler, Meters]:
     for point, plugin in odd.items():
         hooked = Hooked(plugin, meters.get(point, type_name="odd", name="odd"))
         changed[point] = hooked if point in {"handler", "detector"} else [hooked]
-    return Scheduler(Parts(**{**vars(parts), **changed})), meters
+    return Scheduler(replace(parts, **changed)), meters
 
 
 def errors(meters: Meters) -> int:
@@ -143,9 +145,47 @@ def test_a_handler_that_asks_for_the_same_profile_for_ever_is_asked_no_more() ->
     assert made.decide(request(), VIEWS).picked.first.name == "b"
 
 
-def test_failures_are_logged_less_and_less(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_logged_less_and_less() -> None:
     made, meters = scheduler(admitters=Odd("admit", RuntimeError("boom")))
-    for _ in range(10):
-        made.decide(request(), VIEWS)
+    with captured() as events:
+        for _ in range(10):
+            made.decide(request(), VIEWS)
     assert errors(meters) == 10
-    assert capsys.readouterr().out.count("plugin failed") == 4, "at 1, 2, 4 and 8"
+    assert [(event["event"], event["errors"]) for event in events] == [("plugin failed", n) for n in (1, 2, 4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("if-available", True),
+        ("If-Available", True),
+        ("respond-async, if-available; foo=1", True),
+        ('wait=10,IF-AVAILABLE="1"', True),
+        ("not-if-available", False),
+        ("if-available-not", False),
+        ("", False),
+    ],
+)
+def test_wishes_of_rfc_7240(header: str, found: bool) -> None:
+    assert prefers(header, "if-available") == found
+
+
+def test_one_header_has_one_value_whoever_sets_it() -> None:
+    text = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: always-disagg-pd-decider}
+- {type: disagg-profile-handler, parameters: {deciders: {prefill: always-disagg-pd-decider}}}
+- {type: disagg-headers-handler}
+- {type: decode-filter}
+- {type: prefill-filter}
+schedulingProfiles:
+- {name: prefill, plugins: [{pluginRef: prefill-filter}]}
+- {name: decode, plugins: [{pluginRef: decode-filter}]}
+"""
+    scheduler = Builder(clock=lambda: 0.0, rng=random.Random(7)).build(load(text)).scheduler
+    views = [endpoint("p", labels={"llm-d.ai/role": "prefill"}), endpoint("d", labels={"llm-d.ai/role": "decode"})]
+    changes = scheduler.commit(scheduler.decide(request(), views))
+    assert changes.set == [("x-prefiller-host-port", "p:8000")]
+    assert list(changes.remove) == ["x-encoder-hosts-ports"]

@@ -1,0 +1,1 @@
+"""From a SchedulerInstall and its surroundings to objects: picker, gateway, route, and the way picks are followed."""

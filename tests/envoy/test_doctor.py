@@ -38,9 +38,13 @@ def examined(run: Run) -> tuple[int, dict[str, Any]]:
     return ran.returncode, json.loads(ran.stdout)
 
 
-def test_a_place_to_look_must_be_named(run: Run) -> None:
-    ran = run("doctor")
-    assert (ran.returncode, "say --local" in ran.stderr) == (2, True)
+def test_without_a_cluster_there_is_only_this_machine(run: Run, tmp_path: Path) -> None:
+    ran = run("doctor", "--kubeconfig", str(tmp_path / "none"))
+    assert (ran.returncode, "no usable cluster configuration" in ran.stderr) == (2, True)
+    ran = run("verify", "prefix-cache", "--local")
+    assert (ran.returncode, "no stack runs" in ran.stderr) == (2, True)
+    ran = run("doctor", "--local", "--fix")
+    assert (ran.returncode, "leave out --fix" in ran.stderr) == (2, True)
 
 
 def test_no_stack(run: Run) -> None:
@@ -55,6 +59,10 @@ def test_a_stack_that_is_well_and_one_whose_parts_hang(run: Run, stack: dict[str
     assert (code, found["verdict"], found["firstCause"]) == (0, "ok", None), found
     said = run("doctor", "--local")
     assert said.stdout.splitlines()[-1] == "all is well"
+    for experiment, pods in (("prefix-cache", 1), ("round-robin", 2)):
+        ran = run("verify", experiment, "--local", "--json", "--pause", "0")
+        result = json.loads(ran.stdout)
+        assert (ran.returncode, result["verdict"], len(result["pods"])) == (0, "passed", pods), result
     with hanging(stack["pids"]["picker"]):
         code, found = examined(run)
         assert (code, found["firstCause"]) == (1, "the picker serves"), found

@@ -1,139 +1,172 @@
-"""`pointsman doctor`: look at a running stack from end to end, and name the first cause of trouble with its remedy.
+"""`pointsman doctor`: look at a cluster, or at the stack on this machine, from the client to the model servers, and
+name the first cause of trouble with its remedy.
 
-Gathers what `doctor.checks` judges: the supervisor's record, Envoy's admin, the picker's pages, and two requests
-through the gateway. A part that does not answer leaves a gap, never an error: that is what the checks are about.
+Exit 0: all is well. Exit 1: something failed. Exit 3: warnings alone. Exit 2: the command line is wrong.
 """
 
 import asyncio
-import http.client
+import io
 import json
 import os
+import secrets
 import sys
-import uuid
+import tarfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from pointsman.cli import doctor_local
 from pointsman.core.errors import UserError
-from pointsman.core.numbers import real
-from pointsman.doctor import checks, facts, report
-from pointsman.local import control
-from pointsman.local.http import get
-from pointsman.local.observe import address
-from pointsman.local.state import Folder, StackState, default_folder
-from pointsman.render.envoy.addresses import Address
+from pointsman.core.kinds import key_of
+from pointsman.doctor import checks, report
+from pointsman.doctor.cluster.chain import examine
+from pointsman.doctor.cluster.facts import Focus
+from pointsman.doctor.cluster.path import leads_to_models
+from pointsman.doctor.findings import Finding
+from pointsman.doctor.gather.cluster import Gathered, Wish, gather
+from pointsman.doctor.gather.reach import Reach, kubectl
+from pointsman.doctor.gather.repair import apply
+from pointsman.doctor.redact import redact, redact_text
+from pointsman.doctor.repairs import Repair
+from pointsman.kube import Client, connect
+from pointsman.local.state import Folder, default_folder
 
-_PROMPT = "The doctor asks the same question twice, to see where it goes the second time. " * 8
-_PATIENCE = 5.0
+_MOST_ROUNDS = 5
+_SETTLE_SECONDS = 1.0  # a gateway has a change of an object within a second
+Switch = Annotated[bool, Parameter(negative=())]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Which cluster, and which way through it."""
+
+    kubeconfig: Path | None = None
+    "Cluster to look at; else KUBECONFIG or the home file, as kubectl takes them."
+    namespace: Annotated[str, Parameter(name=["--namespace", "-n"])] = ""
+    "Namespace of the Gateway; any when left out."
+    gateway: str = ""
+    "Name of the Gateway; the only one that leads to models when left out."
+    route: str = ""
+    "Name of the HTTPRoute; the first that leads to models when left out."
+    envoy: str = ""
+    "Where the gateway's Envoy admin is, such as http://127.0.0.1:15000; else it is found, with kubectl if need be."
+    url: str = ""
+    "Where requests are sent, such as http://127.0.0.1:8080; else the gateway's Pod."
+    model: str = ""
+    "Model to ask for; else the first that a model server names."
+    reader: str = ""
+    "NAMESPACE/SERVICEACCOUNT that may read the picker's pages; a token for ten minutes is asked for it."
+
+    def wish(self, *, probes: int) -> Wish:
+        """Return what is to be done."""
+        focus = Focus(namespace=self.namespace, gateway=self.gateway, route=self.route)
+        return Wish(focus=focus, envoy=self.envoy, url=self.url, model=self.model, reader=self.reader, probes=probes)
 
 
 def doctor(
     *,
-    local: Annotated[bool, Parameter(negative=())] = False,
+    local: Switch = False,
+    where: Where | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    fix: Switch = False,
+    bundle: Path | None = None,
+    probes: int = 4,
 ) -> int:
-    """Find out what is wrong with the running stack: exit 0 all well, 1 something failed, 3 warnings alone.
+    """Find out why requests fail or picks are ignored: exit 0 all well, 1 something failed, 3 warnings alone.
 
     Parameters
     ----------
     local
-        Look at the stack that `pointsman up` runs on this machine.
+        Look at the stack that `pointsman up` runs on this machine, and not at a cluster.
+    where
+        Which cluster.
     as_json
         Print the findings as JSON.
+    fix
+        Make the changes that are safe: they open no access, delete and restart nothing. The others are printed.
+    bundle
+        Write what was seen into this file (tar.gz), without secrets, for somebody else to look at.
+    probes
+        How many requests to send through the gateway; 0 sends none.
 
     """
-    if not local:
-        raise UserError("say --local: the doctor looks at the stack of `pointsman up`, and not yet at a cluster")
-    findings = checks.examine(asyncio.run(gather(Folder(default_folder(os.environ)))))
-    if as_json:
-        sys.stdout.write(json.dumps(report.document(findings), indent=2) + "\n")
+    if not 0 <= probes <= 100:
+        raise UserError(f"--probes {probes} is no number of requests: write one from 0 to 100")
+    if local:
+        if where is not None or fix or bundle is not None:
+            raise UserError("--local looks at this machine: leave out --fix, --bundle and what names a cluster")
+        findings = checks.examine(asyncio.run(doctor_local.gather(Folder(default_folder(os.environ)))))
     else:
-        sys.stdout.write("\n".join(report.lines(findings)) + "\n")
+        findings = asyncio.run(_cluster(where or Where(), probes=probes, fix=fix, bundle=bundle))
+    sys.stdout.write(_shown(findings, as_json=as_json))
     return report.exit_code(findings)
 
 
-async def gather(folder: Folder) -> facts.Stack:
-    """Return what can be seen of the stack in a folder."""
-    found = await asyncio.to_thread(control.find, folder)
-    if found is None or found.stack is None:
-        return facts.Stack(running=False)
-    stack = found.stack
-    async with asyncio.TaskGroup() as group:
-        gateway = group.create_task(_gateway(stack.admin))
-        picker = group.create_task(_picker(stack.picker.get("metrics", "")))
-    probes = [await _probe(stack)]
-    if probes[0].status == 200:  # else it would only be waited for once more
-        probes.append(await _probe(stack))
-    return facts.Stack(
-        running=True,
-        admin=stack.admin,
-        metrics=stack.picker.get("metrics", ""),
-        logs=stack.logs,
-        gateway_log="envoy" if "envoy" in stack.pids else "*",  # Pods of a resource have names of their own
-        picker_log="picker" if "picker" in stack.pids else "*",
-        problems=stack.problems,
-        servers=tuple(facts.Server(name=one.name, address=one.address, state=one.state) for one in stack.replicas),
-        gateway=gateway.result(),
-        picker=picker.result(),
-        probes=tuple(probes),
-    )
+def _shown(findings: list[Finding], *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(report.document(findings), indent=2) + "\n"
+    return "\n".join(report.lines(findings)) + "\n"
 
 
-async def _gateway(admin: str) -> facts.Gateway | None:
-    dump, clusters = [await _json(admin, path) for path in ("/config_dump", "/clusters?format=json")]
-    if dump is None or clusters is None:
-        return None
-    return facts.Gateway(filters=facts.read_filters(dump), clusters=facts.read_clusters(clusters))
+async def _cluster(where: Where, *, probes: int, fix: bool, bundle: Path | None) -> list[Finding]:
+    async with connect(where.kubeconfig) as client, Reach(kubectl(where.kubeconfig)) as reach:
+        seen, findings = await _look(client, reach, where, probes=probes)
+        made: list[Repair] = []
+        for _ in range(_MOST_ROUNDS if fix else 0):
+            if not await _fixed(client, findings, made) and not made:
+                break
+            await asyncio.sleep(_SETTLE_SECONDS)
+            seen, findings = await _look(client, reach, where, probes=probes)
+            if not report.exit_code(findings):
+                break
+    if bundle is not None:
+        _write_bundle(bundle, seen, findings)
+    return findings
 
 
-async def _picker(metrics: str) -> facts.Picker | None:
-    listed, health = await _json(metrics, "/debug/endpoints"), await _text(metrics, "/healthz")
-    if listed is None or health is None:
-        return None
-    return facts.Picker(health=health, endpoints=tuple(map(_seen, listed.get("endpoints", ()))))
+async def _look(client: Client, reach: Reach, where: Where, *, probes: int) -> tuple[Gathered, list[Finding]]:
+    wish = where.wish(probes=probes)
+    seen = await gather(client, reach, wish, now=lambda: datetime.now(UTC), nonce=secrets.token_hex(4))
+    several = leads_to_models(seen.cluster.objects, wish.focus)
+    if len(several) > 1:
+        names = ", ".join(str(key_of(one)) for one in several)
+        raise UserError(f"several Gateways could be meant ({names}): say which with -n NAMESPACE --gateway NAME")
+    return seen, examine(seen.cluster)
 
 
-def _seen(row: dict[str, Any]) -> facts.Seen:
-    age = real(str((row.get("scraped") or {}).get("age_seconds")))
-    role = str((row.get("labels") or {}).get("llm-d.ai/role", ""))
-    return facts.Seen(address=str(row.get("address")), age=age, standing=str(row.get("standing")), role=role)
+async def _fixed(client: Client, findings: list[Finding], made: list[Repair]) -> bool:
+    """Make the first safe change that was not made yet; later ones may not be needed then."""
+    for finding in findings:
+        repair = finding.repair
+        if finding.verdict in {"failed", "warning"} and repair is not None and repair.safe and repair not in made:
+            refusal = await apply(client, repair)
+            sys.stderr.write(
+                f"{f'could not fix ({refusal})' if refusal else 'fixed'}: {finding.check}: {finding.fix}\n"
+            )
+            made.append(repair)
+            return not refusal
+    return False
 
 
-async def _probe(stack: StackState) -> facts.Probe:
-    """Send a request and ask the picker what it decided about it."""
-    name = str(uuid.uuid4())
-    probe = await asyncio.to_thread(_post, address(stack.gateway), name=name, model=stack.model)
-    decided = await _json(stack.picker.get("metrics", ""), f"/debug/decisions?id={name}")
-    decisions = (decided or {}).get("decisions") or [{}]
-    picked = (decisions[0].get("picked") or [""])[0]
-    return facts.Probe(status=probe.status, answered=probe.answered, picked=str(picked), why=probe.why)
-
-
-def _post(gateway: Address, *, name: str, model: str) -> facts.Probe:
-    connection = http.client.HTTPConnection(gateway.host, gateway.port, timeout=_PATIENCE)
+def _write_bundle(path: Path, seen: Gathered, findings: list[Finding]) -> None:
+    """Write everything that was seen, each kind of object in a file of its own."""
+    documents: dict[str, Any] = {
+        f"objects/{kind}.json": list(items) for kind, items in seen.cluster.objects.found.items()
+    }
+    documents |= {f"envoy/{name}": page for name, page in seen.pages.items()}
+    documents["report.json"] = report.document(findings)
+    files = {name: json.dumps(redact(one), indent=1, default=str) for name, one in documents.items()}
+    files["report.txt"] = redact_text("\n".join(report.lines(findings)) + "\n")
     try:
-        body = json.dumps({"model": model, "prompt": _PROMPT, "max_tokens": 1})
-        headers = {"content-type": "application/json", "x-request-id": name}
-        connection.request("POST", "/v1/completions", body=body, headers=headers)
-        answer = connection.getresponse()
-        text = answer.read(200).decode(errors="replace")
-        why = "" if answer.status == 200 else f"status {answer.status}: {text}"
-        return facts.Probe(status=answer.status, answered=answer.getheader("x-inference-pod") or "", why=why)
-    except (OSError, http.client.HTTPException) as error:
-        return facts.Probe(status=None, why=f"no answer: {error or type(error).__name__}")
-    finally:
-        connection.close()
-
-
-async def _text(base: str, path: str) -> str | None:
-    answer = await get(address(base), path) if base else None
-    return answer.body.decode(errors="replace").strip() if answer is not None else None
-
-
-async def _json(base: str, path: str) -> dict[str, Any] | None:
-    text = await _text(base, path)
-    try:
-        found = json.loads(text) if text is not None else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+        with tarfile.open(path, "w:gz") as archive:
+            for name, text in files.items():
+                entry = tarfile.TarInfo(f"pointsman-doctor/{name}")
+                entry.size = len(data := text.encode())
+                entry.mtime = int(seen.cluster.now.timestamp())
+                archive.addfile(entry, io.BytesIO(data))
+    except OSError as error:
+        raise UserError(f"--bundle {path}: cannot be written: {error.strerror}") from None

@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
-from pointsman.doctor.checks import CHAIN, examine, first_cause
-from pointsman.doctor.facts import Gateway, Host, Picker, Probe, Seen, Server, Stack, read_clusters, read_filters
+from pointsman.doctor.checks import CHAIN, examine
+from pointsman.doctor.envoy import Host, read_clusters, read_filters
+from pointsman.doctor.facts import Gateway, Picker, Probe, Seen, Server, Stack
+from pointsman.doctor.findings import first_cause
 from pointsman.doctor.report import document, exit_code, lines
 from pointsman.render.envoy.addresses import Address
 from pointsman.render.envoy.filters import chain
 from pointsman.render.envoy.gateway import FailureMode, FilePool
 from pointsman.render.envoy.gateway import Gateway as Rendered
+from pointsman.render.envoy.pools import ask_router
 
 A, B, PICKER = "127.0.0.1:8000", "127.0.0.1:8001", "127.0.0.1:9002"
 
@@ -195,6 +198,14 @@ def test_servers_for_prefill_are_not_for_envoy() -> None:
 def test_what_is_no_dump_has_nothing_in_it(nonsense: Any) -> None:
     assert read_filters(nonsense) == ()
     assert read_clusters(nonsense) == {}
+
+
+def test_a_body_based_router_is_no_picker() -> None:
+    document = dump()
+    filters = document["configs"][0]["static_listeners"][0]["listener"]["filter_chains"][0]["filters"][0]
+    router = {"name": "ext_proc", "typed_config": ask_router({"cluster_name": "outbound|9004||body-based-router.a"})}
+    filters["typed_config"]["http_filters"].insert(0, router)
+    assert read_filters(document) == read_filters(dump())
 
 
 def test_listeners_that_came_later_are_read_as_well() -> None:

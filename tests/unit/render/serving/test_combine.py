@@ -1,0 +1,124 @@
+"""Presets, configs and a service's own spec, in their order; what cannot be one says why."""
+
+from typing import Any
+
+import pytest
+from tests.unit.render.serving.services import document, rendered
+from tests.unit.render.serving.test_service import find, main
+
+from pointsman.render.serving.combine import CombineError
+
+
+def config(**main: Any) -> dict[str, Any]:
+    return {"template": {"containers": [{"name": "main", **main}]}}
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(CombineError, match="nested more than 60 deep") as error:
+        rendered(document(template={"affinity": deep}))
+    assert error.value.reason == "CombineBaseError"
+    twice = document(baseRefs=[{"name": "a"}], template={"affinity": deep})
+    with pytest.raises(CombineError, match="nested more than 60 deep"):
+        rendered(twice, configs={"a": {"template": {"affinity": deep}}})
+
+
+def test_later_ones_win() -> None:
+    configs = {
+        "a": config(image="a", args=["a"]),
+        "b": config(image="b"),
+        "kserve-config-llm-template": config(image="p"),
+    }
+    written = document(
+        baseRefs=[{"name": "a"}, {"name": "b"}], template={"containers": [{"name": "main", "args": ["o"]}]}
+    )
+    stack = rendered(written, configs=configs)
+    made = main(find(stack, "Deployment", "phi3-kserve"))
+    assert (made["image"], made["args"]) == ("b", ["o"])
+    assert stack.applied == ("kserve-config-llm-template", "a", "b")
+
+
+def test_a_config_may_ask_for_a_picker_and_its_preset_comes_first() -> None:
+    configs = {"a": {"router": {"scheduler": {"replicas": 2}}}}
+    stack = rendered(document(baseRefs=[{"name": "a"}]), configs=configs)
+    assert find(stack, "Deployment", "phi3-kserve-router-scheduler")["spec"]["replicas"] == 2
+    assert stack.applied == ("config-llm-scheduler", "config-llm-template", "a")
+
+
+def test_the_model_s_name_may_come_from_a_config() -> None:
+    configs = {
+        "a": {"model": {"uri": "hf://a/b", "name": "c"}},
+        "kserve-config-llm-template": config(args=["{{ .Spec.Model.Name }}"]),
+    }
+    stack = rendered(document(baseRefs=[{"name": "a"}]), configs=configs)
+    assert main(find(stack, "Deployment", "phi3-kserve"))["args"] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("written", "configs", "reason", "sentence"),
+    [
+        pytest.param(
+            document(baseRefs=[{"name": "gone"}]),
+            {},
+            "ConfigNotFound",
+            "names LLMInferenceServiceConfig 'gone'",
+            id="gone",
+        ),
+        pytest.param(
+            document(baseRefs=[{"name": "a"}]),
+            {"a": {"template": {"containers": [{"image": "x"}]}}},
+            "CombineBaseError",
+            "spec.template.containers[0] has no name",
+            id="no name",
+        ),
+        pytest.param(
+            document(baseRefs=[{"name": "a"}]),
+            {"a": config(args=["{{ .Spec.Nothing }}"])},
+            "CombineBaseError",
+            "spec.template.containers[0].args[0]: .Spec.Nothing is not set",
+            id="template",
+        ),
+        pytest.param(
+            document(baseRefs=[{"name": "a"}], template={"volumes": {}}),
+            {"a": {}},
+            "CombineBaseError",
+            "spec.template.volumes is a block here and a list in",
+            id="conflict",
+        ),
+        pytest.param(
+            document(baseRefs=[{"name": "a"}], router={"scheduler": {"config": {"ref": {"name": "m"}}}}),
+            {"a": {"router": {"scheduler": {"config": {"inline": {"a": 1}}}}}},
+            "InvalidRenderedConfig",
+            "inline and ref exclude each other",
+            id="two configurations",
+        ),
+        pytest.param(
+            document(router={"route": {"http": {"refs": [{"name": "r"}]}}, "gateway": {}}),
+            {},
+            "InvalidRenderedConfig",
+            "take one of them away",
+            id="two masters",
+        ),
+        pytest.param(
+            document(
+                router={
+                    "route": {"http": {"spec": {"parentRefs": [{"name": "a"}]}}},
+                    "gateway": {"refs": [{"name": "b"}]},
+                }
+            ),
+            {},
+            "InvalidRenderedConfig",
+            "name different Gateways",
+            id="two gateways",
+        ),
+        pytest.param(document("a.b"), {}, "InvalidRenderedConfig", "metadata.name 'a.b' cannot be", id="dots"),
+        pytest.param(document("a" * 64), {}, "InvalidRenderedConfig", "at most 63", id="long"),
+    ],
+)
+def test_what_cannot_be_one(written: dict[str, Any], configs: dict[str, Any], reason: str, sentence: str) -> None:
+    with pytest.raises(CombineError) as error:
+        rendered(written, configs=configs)
+    assert error.value.reason == reason
+    assert sentence in str(error.value)

@@ -25,13 +25,13 @@ from tests.wire.test_grpcio import headers
 from pointsman.api.inference import POOL
 from pointsman.core.documents import read_yaml
 from pointsman.core.errors import Unavailable
+from pointsman.core.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
+from pointsman.core.kinds import Key
 from pointsman.crds import Definition, Intent, our_definitions
 from pointsman.crds.marks import MANAGER, STAMP
 from pointsman.epp.sources.kube import PODS
 from pointsman.kube import Client, Kind, Object, Runtime, connect
 from pointsman.kube.conditions import truth_of
-from pointsman.kube.kinds import CUSTOM_RESOURCE_DEFINITION as CRD
-from pointsman.kube.kinds import Key
 from pointsman.operator.crds import COMPATIBLE, OWNED, OWNERSHIP, InferenceDefinitions
 from pointsman.operator.definitions import Definitions
 from pointsman.operator.kinds import DEPLOYMENT
@@ -72,7 +72,7 @@ async def served(client: Client, names: list[str]) -> dict[str, str]:
         assert all(truth_of(live, COMPATIBLE) == "True" for live in pools)
         return {live["metadata"]["name"]: live["metadata"]["resourceVersion"] for live in found}
 
-    return await eventually(asked, within=60)
+    return await eventually(asked)
 
 
 class Interrupted(Exception):
@@ -143,7 +143,7 @@ async def test_operator_leaves_a_foreign_definition_alone_and_says_so(console: C
                 events = json.loads(answer)["items"]
                 assert any(e["reason"] == "ForeignOwner" and "belongs to OLM" in e["message"] for e in events), events
 
-            await eventually(told, within=60)
+            await eventually(told)
 
 
 async def test_operator_with_the_rights_in_config(console: Console, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_operator_with_the_rights_in_config(console: Console, tmp_path: Pa
                 assert (found["status"], found["reason"]) == ("False", "ReaderTooOld")
                 assert "Istio 1.27.3 reads only inference.networking.x-k8s.io/v1alpha2" in found["message"]
 
-            await eventually(told, within=60)
+            await eventually(told)
             await served(client, [name for name in ALL if name != V1])
     await asyncio.to_thread(console.delete, DEPLOYMENT, "istiod")
 
@@ -194,7 +194,7 @@ async def test_writer_beside_us_is_named_and_not_fought_for_ever(console: Consol
             assert ours["reason"] == "Contended"
             assert ours["message"].startswith("helm changed it 5 times")
 
-        await eventually(contended, within=60)
+        await eventually(contended)
 
         async def rested() -> None:
             before = (await client.get(CRD, Key("", V1)))["metadata"]["resourceVersion"]
@@ -303,7 +303,7 @@ def test_api_server_restarts_while_a_definition_is_not_served(console: Console, 
         _eventually(lambda: _refused(console.get(str(THING))))
         console.plane.kill("kube-apiserver")
         console.plane.start_api()
-        _eventually(lambda: console.delete(CRD, "others.example.dev"), within=60)
+        _eventually(lambda: console.delete(CRD, "others.example.dev"))
         ran = running.result(150)
     assert (ran.code, ran.out.count("created")) == (0, 1), ran
 
@@ -438,11 +438,11 @@ def _grant(console: Console, rights: Iterable[tuple[str, str]]) -> None:
     console.apply(role | {"rules": rules}, binding)
 
 
-def _eventually(attempt: Callable[[], None], *, within: float = 30) -> None:
+def _eventually(attempt: Callable[[], None]) -> None:
     async def asked() -> None:
         await asyncio.to_thread(attempt)
 
-    asyncio.run(eventually(asked, within=within))
+    asyncio.run(eventually(asked))
 
 
 def test_large_definitions(console: Console, tmp_path: Path) -> None:
@@ -505,8 +505,8 @@ async def test_picker_serves_through_the_loss_of_a_definition(
             assert (await crds("install", *ONE)).code == 0
             again = pool("p", selector={"matchLabels": {"app": "vllm"}}, targetPorts=[{"number": 9000}])
             await asyncio.to_thread(console.apply, again)
-            await until(lambda: targets(patient) == ["127.0.9.1:9000", "127.0.9.2:9000"], within=60)
-            await until(lambda: hasty.parts.health.serving, within=60)
+            await until(lambda: targets(patient) == ["127.0.9.1:9000", "127.0.9.2:9000"])
+            await until(lambda: hasty.parts.health.serving)
         for name in ("a", "b"):
             await client.delete(PODS, Key("default", name))
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+from pointsman.core.kinds import Object
 from pointsman.crds.changes import SchemaChange, compare
 from pointsman.crds.definition import Definition
 from pointsman.crds.marks import MANAGER, OWNER, Holder, holder, stamped
 from pointsman.crds.migration import stale_versions
 from pointsman.crds.previous import PREVIOUS, pack
 from pointsman.crds.releases import order
-from pointsman.kube.kinds import Object
 from pointsman.kube.settled import is_settled
 
 Action = Literal["create", "nothing", "restore", "update", "leave", "blocked", "wait"]

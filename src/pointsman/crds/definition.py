@@ -11,8 +11,8 @@ from typing import Any
 
 from pointsman.api.inference import inference_definitions
 from pointsman.core.errors import UserError
+from pointsman.core.kinds import Kind, Object
 from pointsman.crds.releases import release_of
-from pointsman.kube.kinds import Kind, Object
 
 
 @dataclass(frozen=True)

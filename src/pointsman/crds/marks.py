@@ -8,7 +8,7 @@ they are. Marks of another installer beside our stamp are told too: it may write
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pointsman.kube.kinds import Object
+from pointsman.core.kinds import Object
 from pointsman.kube.ownership import MANAGED_BY
 
 MANAGER = "pointsman-crds"

@@ -10,9 +10,9 @@ import binascii
 import json
 import zlib
 
+from pointsman.core.kinds import Object
 from pointsman.crds.definition import Definition
 from pointsman.crds.marks import STAMP
-from pointsman.kube.kinds import Object
 
 PREVIOUS = "crds.llm-d.io/previous"
 MIGRATION = "crds.llm-d.io/migration"

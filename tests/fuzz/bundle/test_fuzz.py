@@ -116,7 +116,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 ALL_PLACES = [(name, path) for name, document in DOCUMENTS.items() for path in places(document)]
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(st.tuples(st.sampled_from(ALL_PLACES), st.sampled_from(JUNK)), min_size=1, max_size=3))
 def test_fuzz_a_wrong_value_anywhere_is_a_result_or_one_sentence(changes: list[tuple[Any, Any]]) -> None:
     documents = dict(DOCUMENTS)
@@ -142,7 +142,7 @@ def test_every_place_takes_every_kind_of_junk_of_another_type() -> None:
                 make_chart(found, InstallOptions(namespace="ns"))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
 def test_fuzz_any_bytes_as_a_document(text: bytes) -> None:
     with contextlib.suppress(PointsmanError):
@@ -155,7 +155,7 @@ def test_fuzz_any_bytes_as_a_document(text: bytes) -> None:
 ARCHIVE = bytearray(tar({"manifests/a.yaml": b"a: 1\n" * 200, "metadata/.wh.x": b"", "usr/bin/x": b"x" * 2000}))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(
     st.lists(st.tuples(st.integers(0, len(ARCHIVE) - 1), st.integers(0, 255)), min_size=1, max_size=12),
     st.integers(0, len(ARCHIVE)),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from tests.unit.bundle.made import files
 from tests.unit.bundle.packed import Registry, digest, packed, serving, tar
 
 from pointsman.bundle.sources.credentials import Credentials, find_credentials
+from pointsman.bundle.sources.limits import BUNDLE_LIMITS
 from pointsman.bundle.sources.references import ImageReference, parse_reference
 from pointsman.bundle.sources.registry import Access, pulling
 from pointsman.bundle.sources.source import Registries, read_bundle, resolve_digest
+from pointsman.core.certificates import self_signed
 from pointsman.core.errors import PointsmanError, Unavailable, UserError
-from pointsman.core.tls import self_signed
 
 SECRET = "a-secret-that-must-not-be-shown"
 
@@ -100,6 +102,27 @@ def test_an_absent_image_and_an_absent_registry_are_one_sentence() -> None:
         pull(registry)
     with pytest.raises(Unavailable, match="the registry cannot be reached"):
         pull(registry)
+
+
+def test_a_layer_that_breaks_off_is_one_sentence() -> None:
+    with (
+        serving(Registry(images=image(), cut=100)) as registry,  # type: ignore[arg-type]
+        pytest.raises(Unavailable, match="the registry cannot be reached: peer closed connection"),
+    ):
+        pull(registry)
+
+
+def test_a_registry_that_drips_is_not_waited_for_without_end() -> None:
+    """A byte now and then keeps every read within its time; only the whole transfer has an end."""
+    with serving(Registry(images=image(), drip=0.05)) as registry:  # type: ignore[arg-type]
+        began = time.monotonic()
+        reference = parse_reference(f"{registry.host}/team/bundle:v1")
+        with (
+            pytest.raises(Unavailable, match=r"did not send it within 0\.5 s"),
+            pulling(reference, Access(insecure=True, patience=0.5)) as found,
+        ):
+            found.read(wanted=("manifests/", "metadata/"), limits=BUNDLE_LIMITS)
+        assert time.monotonic() - began < 30
 
 
 def test_tls_is_checked_unless_told_otherwise(tmp_path: Path) -> None:

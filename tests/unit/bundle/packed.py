@@ -8,6 +8,7 @@ import json
 import ssl
 import tarfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,6 +90,9 @@ def saved(layers: list[bytes], path: Path, *, tag: str = "example/thing:v1", dif
     return path
 
 
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+
+
 @dataclass
 class Registry:
     """A registry on loopback, and what it was asked."""
@@ -99,6 +103,10 @@ class Registry:
     identity_token: str = ""
     basic: bool = False
     redirect: str = ""
+    cut: int = 0
+    "Bytes of a blob after which the connection breaks."
+    drip: float = 0
+    "Seconds between the bytes of a blob."
     port: int = 0
     scheme: str = "http"
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -125,10 +133,15 @@ def serving(registry: Registry, *, tls: tuple[Path, Path] | None = None) -> Iter
                 self._token(granted=authorization == f"Basic {pair}")
             elif not self._allowed(authorization):
                 self._challenge()
+            elif url.path == "/v2/":
+                self._answer(200, b"{}")
             elif registry.redirect and "/blobs/" in url.path:
                 self._answer(307, b"", {"Location": registry.redirect + self.path})
             else:
                 self._image(url.path)
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
 
         def do_POST(self) -> None:
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -159,9 +172,24 @@ def serving(registry: Registry, *, tls: tuple[Path, Path] | None = None) -> Iter
                     content = (
                         image.manifest if noun == "/manifests/" and ":" not in version else image.blobs.get(version)
                     )
-                    self._answer(200 if content is not None else 404, content or b"")
+                    if content and noun == "/blobs/" and (registry.cut or registry.drip):
+                        self._faulty(content)
+                    else:
+                        kind = MANIFEST_TYPE if noun == "/manifests/" else "application/octet-stream"
+                        self._answer(200 if content is not None else 404, content or b"", {"Content-Type": kind})
                     return
             self._answer(404, b"")
+
+        def _faulty(self, body: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            for at in range(len(body[: registry.cut or len(body)])):
+                self.wfile.write(body[at : at + 1])
+                if registry.drip:
+                    self.wfile.flush()
+                    time.sleep(registry.drip)
+            self.close_connection = True
 
         def _answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
             self.send_response(status)

@@ -1,8 +1,9 @@
 """A bundle → the files of a Helm chart. Pure: the same bundle gives the same bytes.
 
-Owns the layout. Definitions go to `crds/`, which Helm applies first and never deletes; one that needs the release's
-namespace (a conversion webhook) cannot stand there and goes to `templates/` with the order to keep it. All else is a
-template per object. `values.yaml` has what an administrator changes, and `values.schema.json` refuses the rest.
+Owns the layout. Definitions go to `crds/`, which Helm applies first and never deletes (or to another folder, for those
+who apply them themselves); one that needs the release's namespace (a conversion webhook) cannot stand there and goes to
+`templates/` with the order to keep it. All else is a template per object. `values.yaml` has what an administrator
+changes, and `values.schema.json` refuses the rest.
 """
 
 import hashlib
@@ -33,11 +34,12 @@ def make_chart(
     own_certificates: bool = False,
     images: Mapping[str, str] | None = None,
     keep: Callable[[list[Object]], list[Object]] = list,
+    definitions: str = "crds",
 ) -> dict[str, str]:
     """Return the files of the chart, by path; the namespace of the options is left to Helm.
 
     `keep` leaves out objects that are not wanted. `images` are names that values.yaml shall have in place of others:
-    those with a digest, for those with a tag.
+    those with a digest, for those with a tag. `definitions` is the folder that they go to.
 
     Raises what `render` raises, and UserError for a name that no chart can have.
     """
@@ -52,13 +54,14 @@ def make_chart(
     targets = [NAMESPACE if each and each == options.namespace else each for each in options.targets or ()]
     certificates = own if own_certificates else options.certificates
     wanted = replace(options, namespace=NAMESPACE, targets=targets, certificates=certificates)
-    files = dict(_object_file(each, scheme) for each in keep(install_order(render(bundle, wanted))))
+    objects = keep(install_order(render(bundle, wanted)))
+    files = dict(_object_file(each, scheme, definitions=definitions) for each in objects)
     files |= {
         "Chart.yaml": write_document(_chart(bundle, chart)),
         "values.yaml": _values({key: (images or {}).get(each, each) for key, each in scheme.images.items()}),
         "values.schema.json": json.dumps(_schema(scheme), indent=2) + "\n",
         "templates/_helpers.tpl": _helpers(chart, own_certificates=own_certificates),
-        "templates/NOTES.txt": _notes(bundle, wanted, scheme),
+        "templates/NOTES.txt": _notes(bundle, wanted, scheme, definitions=definitions),
         ".helmignore": f"{LIST}\n",
     }
     return dict(sorted(files.items()))
@@ -69,12 +72,12 @@ def list_of(files: Iterable[str], bundle: Bundle) -> str:
     return json.dumps({"package": bundle.package, "version": bundle.version, "files": sorted(files)}, indent=2) + "\n"
 
 
-def _object_file(document: Object, scheme: Scheme) -> tuple[str, str]:
+def _object_file(document: Object, scheme: Scheme, *, definitions: str) -> tuple[str, str]:
     kind, namespace, name = identity(document)
     made = templated(document, scheme)
     if kind == "CustomResourceDefinition":
         if made == document:
-            return f"crds/{_file_name(name)}.yaml", write_document(document)
+            return f"{definitions}/{_file_name(name)}.yaml", write_document(document)
         metadata = made["metadata"]
         made = {**made, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **_KEEP}}}
     place = "" if namespace in {"", NAMESPACE} else f"-{namespace}"
@@ -164,11 +167,12 @@ def _helpers(chart: str, *, own_certificates: bool) -> str:
     return image + _CERTIFICATE.replace("CHART", chart) if own_certificates else image
 
 
-def _notes(bundle: Bundle, options: InstallOptions, scheme: Scheme) -> str:
+def _notes(bundle: Bundle, options: InstallOptions, scheme: Scheme, *, definitions: str) -> str:
     lines = []
     owned = {each.name for each in bundle.csv.spec.customresourcedefinitions.owned}
     if owned:
-        lines.append("Helm does not upgrade definitions: before an upgrade, kubectl apply --server-side -f crds/")
+        apply = f"kubectl apply --server-side -f {definitions}/"
+        lines.append(f"Helm does not upgrade definitions: before an upgrade, {apply}")
     required = sorted({each.name for each in bundle.csv.spec.customresourcedefinitions.required} - owned)
     if required:
         lines.append(f"It needs these definitions, which somebody else installs: {', '.join(required)}")

@@ -10,6 +10,7 @@ import hashlib
 import re
 import ssl
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class Access:
     credentials: Credentials = NOBODY
     insecure: bool = False
     authority: Path | None = None
+    patience: float = 600.0
+    """Seconds that one manifest or blob may take, however slowly it comes."""
 
 
 @contextmanager
@@ -69,9 +72,10 @@ class Pull:
         self._base = base
         self._authorization = ""
 
-    def read(self, *, wanted: tuple[str, ...], limits: ImageLimits) -> dict[str, bytes]:
-        """Return the wanted files of the image."""
-        return read_image(self, self.manifest(), wanted=wanted, limits=limits)
+    def read(self, *, wanted: tuple[str, ...], limits: ImageLimits) -> tuple[dict[str, bytes], str]:
+        """Return the wanted files of the image, and the digest of its manifest."""
+        manifest = self.manifest()
+        return read_image(self, manifest, wanted=wanted, limits=limits), self._reference.digest or _sha256(manifest)
 
     def manifest(self) -> bytes:
         """Return the manifest; raises UserError when it is not what its digest says."""
@@ -84,7 +88,7 @@ class Pull:
 
     def digest(self) -> str:
         """Return the digest of the manifest that the tag names now."""
-        return self._reference.digest or f"sha256:{hashlib.sha256(self.manifest()).hexdigest()}"
+        return self._reference.digest or _sha256(self.manifest())
 
     def blob(self, digest: str, *, limit: int, noun: str = "blobs") -> IO[bytes]:
         """Return a blob or, from an index, a manifest."""
@@ -133,8 +137,10 @@ class Pull:
         if answer.status_code != 200:
             raise Unavailable(f"{self.name}: the registry answered {answer.status_code}")
         target = tempfile.SpooledTemporaryFile(max_size=8 * 1024 * 1024)  # noqa: SIM115 - whoever asked reads it
-        size = 0
+        size, late = 0, time.monotonic() + self._access.patience
         for chunk in answer.iter_bytes():
+            if time.monotonic() > late:
+                raise Unavailable(f"{self.name}: the registry did not send it within {self._access.patience:g} s")
             size += len(chunk)
             if size > limit:
                 raise UserError(f"{self.name}: a blob is larger than {limit} bytes")
@@ -201,6 +207,10 @@ def _trust(reference: ImageReference, access: Access) -> ssl.SSLContext:
         except OSError as error:  # ssl.SSLError is one
             raise UserError(f"{path}: cannot be used as a certificate authority: {error}") from None
     return context
+
+
+def _sha256(text: bytes) -> str:
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

@@ -5,8 +5,9 @@ Podman's prefixes say it outright: `oci:`, `oci-archive:`, `docker-archive:`, `d
 to import than a bundle takes to render, so what reads images, catalogs and registries is imported when one is named.
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,42 @@ class FromCatalog:
     installed: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The files of a bundle; from a registry also the image by its digest."""
+
+    files: Mapping[str, bytes] = field(repr=False)
+    name: str
+    image: str = ""
+
+    def bundle(self) -> Bundle:
+        """Return what the files say."""
+        return load_bundle(self.files, name=self.name)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the image; empty when the files do not come from a registry."""
+        return self.image.partition("@")[2]
+
+    @property
+    def content(self) -> str:
+        """Return a digest of the files, the same wherever they come from."""
+        lines = (f"{hashlib.sha256(self.files[path]).hexdigest()} {path}\n" for path in sorted(self.files))
+        return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
+
+
 def read_bundle(source: str, *, registries: Registries, catalog: FromCatalog | None = None) -> Bundle:
     """Return the bundle that a source names; with a catalog the source is `package` or `package:version`.
 
     Raises UserError when it cannot be read, Unavailable when a registry cannot be reached.
     """
+    return fetch_bundle(source, registries=registries, catalog=catalog).bundle()
+
+
+def fetch_bundle(source: str, *, registries: Registries, catalog: FromCatalog | None = None) -> Fetched:
+    """Return the files of the bundle that a source names; raises what `read_bundle` raises."""
     if catalog is None or not catalog.catalog:
-        return load_bundle(_bundle_files(source, registries=registries), name=source)
+        return _fetched(source, registries=registries)
     from pointsman.bundle.sources.catalogs import read_catalog, select
 
     package, _, version = source.partition(":")
@@ -57,8 +87,8 @@ def read_bundle(source: str, *, registries: Registries, catalog: FromCatalog | N
     found = read_catalog(files, package, name=catalog.catalog)
     bundle = select(found, channel=catalog.channel, version=version, installed=catalog.installed)
     if bundle.image:
-        return load_bundle(_bundle_files(bundle.image, registries=registries), name=bundle.name)
-    return load_bundle(bundle.files(), name=bundle.name)
+        return replace(_fetched(bundle.image, registries=registries), name=bundle.name)
+    return Fetched(bundle.files(), name=bundle.name)
 
 
 def resolve_digest(image: str, *, registries: Registries) -> str:
@@ -73,25 +103,34 @@ def resolve_digest(image: str, *, registries: Registries) -> str:
         return f"{image.removesuffix(f':{reference.tag}')}@{pull.digest()}"
 
 
-def _bundle_files(source: str, *, registries: Registries) -> dict[str, bytes]:
-    return _files(source, wanted=_BUNDLE_FOLDERS, limits=BUNDLE_LIMITS, registries=registries)
+def _fetched(source: str, *, registries: Registries) -> Fetched:
+    files, image = _find(source, wanted=_BUNDLE_FOLDERS, limits=BUNDLE_LIMITS, registries=registries)
+    return Fetched(files, name=source, image=image)
 
 
 def _files(source: str, *, wanted: tuple[str, ...], limits: ImageLimits, registries: Registries) -> dict[str, bytes]:
+    return _find(source, wanted=wanted, limits=limits, registries=registries)[0]
+
+
+def _find(
+    source: str, *, wanted: tuple[str, ...], limits: ImageLimits, registries: Registries
+) -> tuple[dict[str, bytes], str]:
+    """Return the files, and the image by its digest if a registry has it."""
     prefix = next((each for each in _LOCAL if source.startswith(each)), "")
     path, tag = _split_tag(source.removeprefix(prefix))
+    image = ""
     if not prefix and not path.exists():
-        found = _from_registry(source, wanted=wanted, limits=limits, registries=registries)
+        found, image = _from_registry(source, wanted=wanted, limits=limits, registries=registries)
     elif path.is_dir() and not _is_layout(path):
-        return _from_folder(path, wanted=wanted, limits=limits)
+        return _from_folder(path, wanted=wanted, limits=limits), ""
     else:
         from pointsman.bundle.sources.images import local_image
 
-        with local_image(path) as image:
-            found = image.read(tag=tag, wanted=wanted, limits=limits)
+        with local_image(path) as local:
+            found = local.read(tag=tag, wanted=wanted, limits=limits)
     if not found:
         raise UserError(f"{source}: has nothing under {' or '.join(wanted)}: it is another kind of image")
-    return found
+    return found, image
 
 
 def _is_layout(folder: Path) -> bool:
@@ -129,12 +168,14 @@ def _from_folder(root: Path, *, wanted: tuple[str, ...], limits: ImageLimits) ->
 
 def _from_registry(
     source: str, *, wanted: tuple[str, ...], limits: ImageLimits, registries: Registries
-) -> dict[str, bytes]:
+) -> tuple[dict[str, bytes], str]:
     from pointsman.bundle.sources.references import parse_reference
     from pointsman.bundle.sources.registry import pulling
 
-    with pulling(parse_reference(source), _access(source, registries)) as pull:
-        return pull.read(wanted=wanted, limits=limits)
+    reference = parse_reference(source)
+    with pulling(reference, _access(source, registries)) as pull:
+        found, digest = pull.read(wanted=wanted, limits=limits)
+    return found, f"{reference.registry}/{reference.repository}@{digest}"
 
 
 def _access(source: str, registries: Registries) -> "Access":

@@ -17,9 +17,11 @@ from typing import Any
 from tests.ports import fresh_port
 from tests.waiting import until
 
+from pointsman.api.simulator import PICKER_PORTS
 from pointsman.core.documents import to_yaml
 from pointsman.core.files import replace
 from pointsman.local import programs
+from pointsman.local.envoys import Backend, Host, assignment, backends, localized
 from pointsman.local.http import get
 from pointsman.local.processes import die_with_parent
 from pointsman.local.publisher import hosts
@@ -30,6 +32,7 @@ from pointsman.render.envoy.filters import EXT_PROC
 from pointsman.render.envoy.gateway import FailureMode, FilePool, Gateway, ServicePool
 from pointsman.render.envoy.limits import GatewayLimits
 from pointsman.render.envoy.paths import INFERENCE
+from pointsman.render.manifests import proxy
 
 MODEL = "test/model"
 PATIENCE = 20.0
@@ -106,6 +109,8 @@ class Wishes:
     """Envoy has no list of the endpoints: it goes where the picker says, and to pod-0 when nobody does."""
     simulator: tuple[str, ...] = ()
     picker: tuple[str, ...] = ()
+    bootstrap: Mapping[str, Any] | None = None
+    """Envoy's configuration as a cluster's Pod would have it, with this stack in the place of the Services' Pods."""
     ext_proc: Mapping[str, Any] = field(default_factory=dict)
     """What is different in the filter that asks the picker."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
@@ -165,9 +170,13 @@ class Lab:
 
         await until(taken)
 
-    def picker_knows(self, names: Sequence[str] | Mapping[str, Address]) -> None:
-        rows = [(name, self.pods[name]) for name in names]
-        replace(self._endpoints, to_yaml(programs.picker_endpoints(rows)))
+    def picker_knows(
+        self, names: Sequence[str] | Mapping[str, Address], *, labels: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        document = programs.picker_endpoints([(name, self.pods[name]) for name in names])
+        for row in document["endpoints"]:
+            row["labels"] = {**row.get("labels", {}), **(labels or {}).get(row["name"], {})}
+        replace(self._endpoints, to_yaml(document))
 
     async def picker_has(self, names: Sequence[str] | Mapping[str, Address]) -> None:
         """Give the picker these endpoints and wait until it has them."""
@@ -181,8 +190,8 @@ class Lab:
     # what the picker says
 
     async def _ask(self, path: str, *, picker: int) -> Any:
-        answer = await get(self.picker_metrics[picker], path)
-        assert answer is not None and answer.status == 200, path
+        answer = await until(lambda: get(self.picker_metrics[picker], path))
+        assert answer.status == 200, (path, answer)
         return json.loads(answer.body)
 
     async def rows(self, *, picker: int = 0) -> list[dict[str, Any]]:
@@ -192,8 +201,8 @@ class Lab:
     async def inflight(self) -> dict[str, int]:
         return {row["name"]: row["inflight"] for row in await self.rows()}
 
-    async def picks(self) -> dict[str, int]:
-        return {row["name"]: row["picks"] for row in await self.rows()}
+    async def picks(self, *, picker: int = 0) -> dict[str, int]:
+        return {row["name"]: row["picks"] for row in await self.rows(picker=picker)}
 
     async def picked(self, request_id: str) -> list[str]:
         """Return the names of the endpoints that the picker chose for the request, best first."""
@@ -238,10 +247,24 @@ class Lab:
             paths=self.wishes.paths,
         )
         config = self.folder / "envoy.json"
-        replace(config, json.dumps(self._adapted(bootstrap(gateway))))
+        document = self._localized(dict(self.wishes.bootstrap)) if self.wishes.bootstrap else bootstrap(gateway)
+        replace(config, json.dumps(self._adapted(document)))
         flags = ["--config-path", str(config), "--concurrency", "2", "--log-level", "warning", "--use-dynamic-base-id"]
         command = [str(program), *flags]
         return Part(name="envoy", command=command, health=(self.admin, "/ready"), log=self.folder / "envoy.log")
+
+    def _localized(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a Pod's configuration for this machine: its ports are ours, and Services have our Pods behind them."""
+        places = {proxy.LISTEN: self.gateway, proxy.ADMIN: self.admin, proxy.READY: here(fresh_port())}
+        picking = [Host(address, health_port=address.port) for address in self.picker_addresses]
+        serving = [Host(address) for address in self.pods.values()]
+        for backend in backends(document):
+            hosts = picking if backend.port == PICKER_PORTS["grpc"] else serving
+            replace(self._file(backend), json.dumps(assignment(backend, hosts)))
+        return localized(document, ports=places, file=self._file)
+
+    def _file(self, backend: Backend) -> Path:
+        return self.folder / f"{backend.name}.json"
 
     def _adapted(self, document: dict[str, Any]) -> dict[str, Any]:
         manager = document["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]

@@ -1,9 +1,13 @@
 """A gateway that knows no endpoint but the one it is told of, as on a cluster: where DNS is behind the picker."""
 
 import httpx
+import yaml
 from tests.envoy.conftest import StartLab
-from tests.envoy.harness import MODEL
+from tests.envoy.harness import MODEL, Lab
 from tests.envoy.load import load
+from tests.unit.render.scheduler.installs import find, rendered
+
+from pointsman.render.manifests.facts import Facts
 
 SLOW = ("--time-to-first-token", "50ms", "--max-num-seqs", "64")
 ONE = """
@@ -21,6 +25,11 @@ WISHES = {"by_address": True, "failure_mode": "FailOpen", "simulator": SLOW, "pi
 
 async def test_every_request_is_answered_where_the_picker_said(start_lab: StartLab) -> None:
     lab = await start_lab(**WISHES)
+    await follows(lab)
+
+
+async def follows(lab: Lab) -> None:
+    """See every request answered where the picker said, whatever header a client forged."""
     body = {"model": MODEL, "prompt": "hello", "max_tokens": 2}
     seen = set()
     async with httpx.AsyncClient(base_url=lab.url) as http:
@@ -30,6 +39,20 @@ async def test_every_request_is_answered_where_the_picker_said(start_lab: StartL
             assert [answer.headers["x-inference-pod"]] == await lab.picked(f"one-{number}")
             seen.add(answer.headers["x-inference-pod"])
     assert len(seen) > 1
+
+
+async def test_the_envoy_of_an_install_follows_picks_and_outlives_its_picker(start_lab: StartLab) -> None:
+    """Its configuration as the operator writes it where there is no Istio, and nothing else of the operator."""
+    made = rendered(facts=Facts())
+    assert made.way == "OwnEnvoy"
+    text = find(made, "ConfigMap", "infra-inference-scheduling-inference-gateway")["data"]["envoy.yaml"]
+    lab = await start_lab(**WISHES | {"bootstrap": yaml.safe_load(text)})
+    await follows(lab)
+    async with load(lab.url, clients=6) as tally:
+        await tally.grows(20)
+        lab.pickers[0].kill()
+        await tally.grows(60)
+    assert set(tally.answers) == {200}
 
 
 async def test_new_endpoint_serves_as_soon_as_the_picker_knows_it(start_lab: StartLab) -> None:

@@ -54,7 +54,7 @@ async def test_client_that_leaves_frees_its_reservation(lab: Lab) -> None:
     async def freed() -> bool:
         return (await lab.inflight())[pod] == 0 and await running(lab, pod) == 0
 
-    await until(freed, within=5)
+    await until(freed)
 
 
 async def test_client_that_leaves_during_its_upload_frees_everything(lab: Lab) -> None:

@@ -12,10 +12,19 @@ from tests.waiting import wait_until
 
 
 def served_by(url: str, *, count: int) -> set[str]:
+    """Return who answers: of requests until that are so many, or a hundred, and then five more."""
+    found: set[str] = set()
     with httpx.Client(base_url=url, timeout=20) as http:
-        answers = [http.post("/v1/completions", json=completion()) for _ in range(count)]
-    assert {answer.status_code for answer in answers} == {200}
-    return {answer.headers["x-inference-pod"] for answer in answers}
+        last = 5
+        for sent in range(100):
+            answer = http.post("/v1/completions", json=completion())
+            assert answer.status_code == 200
+            found.add(answer.headers["x-inference-pod"])
+            if len(found) < count:
+                last = sent + 5
+            elif sent >= last:
+                break
+    return found
 
 
 def test_up_scale_and_down(run: Run) -> None:
@@ -25,7 +34,7 @@ def test_up_scale_and_down(run: Run) -> None:
     assert first["gateway"] in started.stdout
     assert [endpoint["state"] for endpoint in first["endpoints"]] == ["ready", "ready"]
     assert all(endpoint["address"].startswith("127.0.0.1:") for endpoint in first["endpoints"])
-    assert served_by(first["gateway"], count=12) == {"simulator-0", "simulator-1"}
+    assert served_by(first["gateway"], count=2) == {"simulator-0", "simulator-1"}
 
     again = run("up")
     assert (again.returncode, "runs already" in again.stdout) == (0, True)
@@ -33,10 +42,10 @@ def test_up_scale_and_down(run: Run) -> None:
     assert run("up", "--replicas", "4").returncode == 0
     more = status(run)
     assert len(more["endpoints"]) == 4
-    assert served_by(more["gateway"], count=40) == {f"simulator-{n}" for n in range(4)}
+    assert served_by(more["gateway"], count=4) == {f"simulator-{n}" for n in range(4)}
     assert run("up", "--replicas", "1").returncode == 0
     less = status(run)
-    assert served_by(less["gateway"], count=5) == {"simulator-0"}
+    assert served_by(less["gateway"], count=1) == {"simulator-0"}
     assert {key: less["pids"][key] for key in ("envoy", "picker")} == first["pids"]  # neither was restarted
 
     everyone = pids(less)
@@ -76,7 +85,7 @@ def test_simulator_that_dies_leaves_the_picker_and_comes_back(run: Run) -> None:
     wait_until(back)
     after = status(run)["endpoints"][0]
     assert (after["address"], after["pid"] != victim["pid"]) == (victim["address"], True)
-    assert served_by(before["gateway"], count=12) == {"simulator-0", "simulator-1"}
+    assert served_by(before["gateway"], count=2) == {"simulator-0", "simulator-1"}
 
 
 def test_taken_port_is_one_sentence_and_leaves_nothing(run: Run) -> None:

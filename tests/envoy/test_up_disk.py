@@ -19,9 +19,9 @@ from tests.waiting import until
 
 from pointsman.local import control
 from pointsman.local.http import get
-from pointsman.local.observe import address
 from pointsman.local.processes import die_with_parent
 from pointsman.local.state import Folder, StackState
+from pointsman.render.envoy.addresses import read_address
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ async def test_a_full_disk_costs_no_request_and_no_truth(small_disk: SmallDisk) 
     before = status(run)
     victim = before["endpoints"][0]
     record = small_disk.folder / "pointsman" / "stack.json"
-    pod = address(victim["address"])
+    pod = read_address(victim["address"])
 
     async def answers() -> bool:
         return await get(pod, "/health") is not None

@@ -1,4 +1,4 @@
-"""`pointsman up`, `status` and `down`: the stack on this machine.
+"""`pointsman up`: the stack on this machine.
 
 `up` on a stack that runs already changes what can be changed while it runs (the number of replicas) and refuses the
 rest by name. `up -f FILE` runs what a SimulatorDeployment describes and follows the file. A detached stack is the same
@@ -6,23 +6,21 @@ command in a session of its own.
 """
 
 import asyncio
-import json
 import os
 import shlex
 import signal
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 from rich.console import Console
 from rich.live import Live
 
-from pointsman.api import read
+from pointsman.api import parse_any
 from pointsman.core import loop
+from pointsman.core.documents import read_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.numbers import whole
 from pointsman.local import control, detached, envoy, follow, running, screen
@@ -40,7 +38,7 @@ class UpOptions:
     """Everything that `pointsman up` can be told. None is a default that may give way to a taken port."""
 
     replicas: int | None = None
-    "Simulators to run (3); on a running stack, scale to this many."
+    "Simulators to run (3), of each model; on a running stack, scale to this many."
     port: int = 8080
     "Port of the gateway."
     admin_port: int = 19000
@@ -49,6 +47,8 @@ class UpOptions:
     "EndpointPickerConfig file for the picker."
     model: str = "meta-llama/Llama-3.1-8B-Instruct"
     "Name of the model that the simulators serve."
+    models: str = ""
+    "Several models, with commas between: each has a pool of its own, and the model in a request's body decides."
     fail_open: bool = False
     "When no picker answers, serve from any endpoint instead of answering 503."
     detach: bool = False
@@ -68,7 +68,7 @@ class UpOptions:
     secure_serving: bool = True
     "TLS between Envoy and the picker."
     file: Annotated[Path | None, Parameter(name=["--file", "-f"])] = None
-    "Run what the SimulatorDeployment in this file describes, and apply its edits."
+    "Run what the SimulatorDeployment or LLMInferenceService in this file describes, and apply its edits."
     any_ports: bool = False
     "With -f: let the system choose the ports of Services, even where their own numbers are free."
 
@@ -78,7 +78,23 @@ class UpOptions:
             raise UserError(f"--replicas {self.replicas} is out of range: choose from 1 to {MOST_REPLICAS}")
         if self.config is not None and not self.config.is_file():
             raise UserError(f"--config {self.config} is not a file: name an EndpointPickerConfig file")
+        self._check_models()
         self._check_file()
+
+    def _check_models(self) -> None:
+        if not self.models:
+            return
+        named = self.named_models()
+        if len(named) < 2 or len(set(named)) < len(named):
+            raise UserError(f"--models {self.models}: name two or more, each once; one alone is --model")
+        if self.model != UpOptions.model:
+            raise UserError("--model and --models exclude each other: name all of them in --models")
+        if self.fail_open:
+            raise UserError("--fail-open cannot be combined with --models: without the router nobody knows the pool")
+
+    def named_models(self) -> tuple[str, ...]:
+        """Return the models that have a pool each, if any were named."""
+        return tuple(name for each in self.models.split(",") if (name := each.strip()))
 
     def _check_file(self) -> None:
         if self.file is None:
@@ -89,7 +105,7 @@ class UpOptions:
         other = next((flag for flag in said if flag not in UpOptions().arguments()), None)
         if other is not None:
             raise UserError(f"{other.partition('=')[0]} cannot be combined with -f: say it in {self.file}")
-        read(self.file)
+        parse_any(read_yaml(self.file), source=str(self.file))
 
     def arguments(self) -> list[str]:
         """Return the command line that says the same, without `--detach`."""
@@ -106,6 +122,7 @@ class UpOptions:
         }
         flags = [f"{flag}={value}" for flag, value in pairs.items() if value is not None]
         flags += [f"--sim-args={self.sim_args}"] if self.sim_args else []
+        flags += [f"--models={self.models}"] if self.models else []
         flags += [f"--picker-args={self.picker_args}"] if self.picker_args else []
         flags += [f"--file={self.file.absolute()}"] if self.file else []
         flags += ["--any-ports"] if self.any_ports else []
@@ -119,7 +136,7 @@ def up(options: UpOptions | None = None) -> int:
     options.check()
     os.umask(0o077)  # configurations, logs, and what the parts write: nobody else's business
     folder = Folder(default_folder(os.environ))
-    console = _console()
+    console = screen.console()
     if folder.is_supervised():
         return asyncio.run(_adjust(options, folder=folder, console=console))
     program = envoy.find(os.environ, say=console.print)
@@ -131,46 +148,6 @@ def up(options: UpOptions | None = None) -> int:
     finally:
         folder.retire()
     return 0
-
-
-def status(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
-    """Show the running stack and its endpoints; exit 1 when none runs."""
-    folder = Folder(default_folder(os.environ))
-    found = control.find(folder)
-    stack = found.stack if found is not None else None
-    console = _console()
-    if stack is None:
-        said = "no stack runs: `pointsman up` starts one"
-        if found is not None or folder.is_supervised():
-            said = f"a stack runs in {folder.path}, but does not say what it is: it may be starting or ending"
-        console.print('{"running": false, "endpoints": []}' if as_json else said)
-        return 1
-    endpoints = asyncio.run(observe(stack))
-    if as_json:
-        document = {"running": True, **msgspec.to_builtins(stack), "endpoints": msgspec.to_builtins(endpoints)}
-        del document["replicas"]
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    elif console.is_terminal:
-        console.print(screen.table(stack, endpoints, caption="\n".join(screen.problems(stack)) or None))
-    else:
-        console.print("\n".join(screen.lines(stack, endpoints)))
-    return 0
-
-
-def down() -> int:
-    """Stop the running stack and wait until everything of it is gone."""
-    folder = Folder(default_folder(os.environ))
-    console = _console()
-    if not folder.is_supervised():
-        console.print("no stack runs")
-        return 0
-    running.stop(folder)
-    console.print("the stack is stopped")
-    return 0
-
-
-def _console() -> Console:
-    return Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def settings_of(options: UpOptions) -> Settings:
@@ -189,6 +166,7 @@ def settings_of(options: UpOptions) -> Settings:
         first_simulator_port=options.sim_port,
         replicas=options.replicas or DEFAULT_REPLICAS,
         model=options.model,
+        models=options.named_models(),
         envoy_workers=min(os.cpu_count() or 1, 4),
         config=options.config and options.config.absolute(),
         failure_mode="FailOpen" if options.fail_open else "FailClose",
@@ -237,6 +215,9 @@ async def _show(folder: Folder, *, console: Console) -> None:
 
 
 async def _detach(options: UpOptions, *, folder: Folder, console: Console) -> int:
+    if options.file is not None:  # what the stack itself says goes to its log
+        for notice in follow.plan_of(options.file.read_bytes(), name=str(options.file)).notices:
+            console.print(f"note: {notice}")
     console.print(screen.invitation(await detached.start(options.arguments(), folder=folder)))
     return 0
 
@@ -248,12 +229,12 @@ async def _adjust(options: UpOptions, *, folder: Folder, console: Console) -> in
         console.print(f"the stack runs already: {stack.gateway}; it follows {options.file}")
         return 0
     wanted = options.replicas
-    if wanted is None or wanted == len(stack.replicas):
+    if wanted is None or wanted * stack.pools == len(stack.replicas):
         console.print(f"the stack runs already: {stack.gateway} ({len(stack.replicas)} endpoints)")
         return 0
-    console.print(f"scaling from {len(stack.replicas)} to {wanted} endpoints")
+    console.print(f"scaling from {len(stack.replicas)} to {wanted * stack.pools} endpoints")
     now = await running.scale(folder, replicas=wanted, logs=stack.logs)
-    console.print(f"the stack has {wanted} endpoints: {now.gateway}")
+    console.print(f"the stack has {wanted * stack.pools} endpoints: {now.gateway}")
     return 0
 
 
@@ -269,6 +250,7 @@ def refuse_changes(options: UpOptions, *, stack: StackState) -> None:
         "--port": (options.port, defaults.port, _port(stack.gateway)),
         "--admin-port": (options.admin_port, defaults.admin_port, _port(stack.admin)),
         "--model": (options.model, defaults.model, stack.model),
+        "--models": (options.named_models(), defaults.named_models(), stack.models),
         "--fail-open": (options.fail_open, defaults.fail_open, stack.failure_mode == "FailOpen"),
         "--config": (options.config, defaults.config, None),
     }

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from pointsman.api import parse
+from pointsman.api import LLMInferenceService, parse_any
 from pointsman.core.documents import parse_yaml
 from pointsman.core.errors import UserError
 from pointsman.core.watch import watch_files
@@ -15,6 +15,7 @@ from pointsman.local.standard import Settings
 from pointsman.local.state import Folder
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.stack import stack
+from pointsman.render.serving.service import Cluster, llm_stack
 
 _LOOK_EVERY = 0.2
 
@@ -55,8 +56,12 @@ async def edits(path: Path, *, say: Callable[[str], None]) -> AsyncIterator[Stac
 
 
 def plan_of(content: bytes | None, *, name: str) -> StackPlan:
-    """Return the plan of a file with a SimulatorDeployment; raises UserError."""
+    """Return the plan of a file with a SimulatorDeployment or an LLMInferenceService; raises UserError."""
     if content is None:
         raise UserError(f"{name}: cannot be read")
+    document = parse_yaml(content, name=name)
+    resource = parse_any(document, source=name)
     # This machine has no definitions of Istio or the Gateway API: what needs them is done without, or told.
-    return objects.plan(stack(parse(parse_yaml(content, name=name), source=name), Facts()))
+    if isinstance(resource, LLMInferenceService):
+        return objects.plan(llm_stack(resource, document, Cluster(facts=Facts(), simulate=True), configs={}))
+    return objects.plan(stack(resource, Facts()))

@@ -9,10 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from pointsman.core.numbers import real, whole
+from pointsman.core.numbers import real
 from pointsman.local.http import get
 from pointsman.local.state import Replica, StackState
-from pointsman.render.envoy.addresses import Address
+from pointsman.render.envoy.addresses import read_address
 
 Gauge = Literal["running", "waiting"]
 
@@ -43,16 +43,10 @@ class _PickerView(msgspec.Struct):
 async def observe(stack: StackState) -> list[ObservedEndpoint]:
     """Return the endpoints with what is known of each."""
     async with asyncio.TaskGroup() as group:
-        picker = group.create_task(_picks(stack.picker.get("metrics", "")))
+        pickers = [group.create_task(_picks(each["metrics"])) for each in stack.pickers.values()]
         loads = [group.create_task(_load(replica)) for replica in stack.replicas]
-    picked = picker.result()
+    picked = {address: row for each in pickers for address, row in each.result().items()}
     return [_join(replica, task.result(), picked) for replica, task in zip(stack.replicas, loads, strict=True)]
-
-
-def address(text: str) -> Address:
-    """Return the address in `http://ip:port` or `ip:port`."""
-    host, _, port = text.removeprefix("http://").rpartition(":")
-    return Address(host.strip("[]"), whole(port, most=65_535) or 0)
 
 
 def gauge(metrics: bytes, which: Gauge) -> int | None:
@@ -66,7 +60,7 @@ def gauge(metrics: bytes, which: Gauge) -> int | None:
 
 
 async def _picks(metrics: str) -> Mapping[str, _Picked]:
-    answer = await get(address(metrics), "/debug/endpoints") if metrics else None
+    answer = await get(read_address(metrics), "/debug/endpoints")
     if answer is None or answer.status != 200:
         return {}
     try:
@@ -77,7 +71,7 @@ async def _picks(metrics: str) -> Mapping[str, _Picked]:
 
 
 async def _load(replica: Replica) -> tuple[int | None, int | None]:
-    answer = await get(address(replica.address), "/metrics")
+    answer = await get(read_address(replica.address), "/metrics")
     if answer is None or answer.status != 200:
         return None, None
     return gauge(answer.body, "running"), gauge(answer.body, "waiting")

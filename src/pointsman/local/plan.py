@@ -15,7 +15,7 @@ from typing import Literal
 
 from pointsman.render.envoy.addresses import Address
 
-Role = Literal["simulator", "picker", "gateway"]
+Role = Literal["simulator", "picker", "router", "gateway"]
 Ports = Mapping[int, Address]
 """Where a Pod listens on this machine, by the port that it has in its own network on a cluster."""
 
@@ -84,6 +84,8 @@ class StackPlan:
     """Where requests go in: an address, or a Service and its port."""
     model: str
     failure_mode: str
+    models: tuple[str, ...] = ()
+    """All of them, where each has a pool of its own."""
     notices: tuple[str, ...] = ()
     """What of the wish cannot be had here."""
     pool_file: Path | None = None

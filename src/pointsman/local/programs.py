@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pointsman.api.simulator import PICKER_PORTS
 from pointsman.core import flags
 from pointsman.core.documents import parse_yaml
 from pointsman.local import envoys
 from pointsman.local.http import get
 from pointsman.local.plan import Deployment, Ports
 from pointsman.local.processes import Probe, Program
+from pointsman.local.several import ROUTER_PORTS
 from pointsman.local.state import Folder
 from pointsman.render.envoy.addresses import Address
 
@@ -33,6 +35,8 @@ def program(
     (name,), (ports,) = names, homes
     if deployment.role == "picker":
         return picker(deployment, name=name, ports=ports, folder=folder)
+    if deployment.role == "router":
+        return router(deployment, name=name, ports=ports)
     return gateway(deployment, name=name, ports=ports, folder=folder, envoy=envoy)
 
 
@@ -54,7 +58,7 @@ def picker(deployment: Deployment, *, name: str, ports: Ports, folder: Folder) -
     """Return a picker."""
     paths = _paths(deployment, name=name, folder=folder)
     given = flags.relocated(flags.without(deployment.arguments, _PORT_FLAGS), paths=paths)
-    grpc, health, metrics = (ports[port] for port in deployment.ports)
+    grpc, health, metrics = (ports[port] for port in PICKER_PORTS.values())
     where = (
         *("--host", grpc.host),
         *("--grpc-port", str(grpc.port)),
@@ -71,6 +75,23 @@ def picker(deployment: Deployment, *, name: str, ports: Ports, folder: Folder) -
         probe=_answers(metrics, "/healthz"),
         files={Path(here): deployment.files[there] for there, here in paths.items()},
         grace=15.0,
+    )
+
+
+def router(deployment: Deployment, *, name: str, ports: Ports) -> Program:
+    """Return a body-based router; there is no cluster for it, whatever the person's own environment says."""
+    grpc, health, metrics = (ports[port] for port in ROUTER_PORTS.values())
+    where = (
+        *("--host", grpc.host),
+        *("--grpc-port", str(grpc.port)),
+        *("--grpc-health-port", str(health.port)),
+        *("--metrics-port", str(metrics.port)),
+    )
+    return Program(
+        name=name,
+        command=_ours("bbr", *deployment.arguments, *where),
+        environment={"KUBECONFIG": "", "KUBERNETES_SERVICE_HOST": ""},
+        probe=_answers(metrics, "/healthz"),
     )
 
 

@@ -35,7 +35,7 @@ async def ready(folder: Folder) -> StackState:
 
 
 async def scale(folder: Folder, *, replicas: int, logs: str) -> StackState:
-    """Scale to so many simulators; return the stack once the picker knows each of them.
+    """Scale to so many simulators in each pool; return the stack once the picker knows each of them.
 
     Raises Unavailable when the stack ends meanwhile, or takes too long.
     """
@@ -57,7 +57,7 @@ async def scale(folder: Folder, *, replicas: int, logs: str) -> StackState:
 
 
 async def _has(stack: StackState, *, replicas: int) -> bool:
-    if len(stack.replicas) != replicas or any(replica.state != "ready" for replica in stack.replicas):
+    if len(stack.replicas) != replicas * stack.pools or any(replica.state != "ready" for replica in stack.replicas):
         return False
     return all(endpoint.picks is not None for endpoint in await observe(stack))
 

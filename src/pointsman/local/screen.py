@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -12,9 +13,14 @@ from pointsman.local.state import StackState
 _COLOURS = {"ready": "green", "starting": "yellow", "leaving": "yellow"}
 
 
+def console() -> Console:
+    """Return where the commands about the stack speak: their text as it is, whatever is in it."""
+    return Console(soft_wrap=True, highlight=False, markup=False)
+
+
 def table(stack: StackState, endpoints: Sequence[ObservedEndpoint], *, caption: str | None = None) -> Table:
     """Return the table of one moment."""
-    title = f"{stack.gateway}  ·  {stack.model}  ·  {stack.failure_mode}"
+    title = f"{stack.gateway}  ·  {_models(stack)}  ·  {stack.failure_mode}"
     view = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for heading in ("endpoint", "address", "state"):
         view.add_column(heading)
@@ -29,17 +35,30 @@ def table(stack: StackState, endpoints: Sequence[ObservedEndpoint], *, caption: 
 
 def invitation(stack: StackState) -> str:
     """Return what a person may want to know of a stack that has just become ready, and a command to try."""
-    body = json.dumps({"model": stack.model, "messages": [{"role": "user", "content": "Hello"}]})
     admin = f"Envoy's admin: {stack.admin}; " if stack.admin else ""
     head = f"ready: {stack.gateway} ({len(stack.replicas)} endpoints; {admin}logs: {stack.logs})"
-    curl = f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
-    return "\n".join([head, *services(stack), curl])
+    tries = [_curl(stack, model) for model in stack.models or (stack.model,)]
+    return "\n".join([head, *watch(stack), *services(stack), *tries])
+
+
+def _curl(stack: StackState, model: str) -> str:
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}]})
+    return f"try:   curl -i {stack.gateway}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"
+
+
+def _models(stack: StackState) -> str:
+    return ", ".join(stack.models) or stack.model
+
+
+def watch(stack: StackState) -> list[str]:
+    """Return where a person can watch the picker, in a browser."""
+    return [f"watch: {each['metrics']}/" for each in stack.pickers.values()]
 
 
 def lines(stack: StackState, endpoints: Sequence[ObservedEndpoint]) -> list[str]:
     """Return the same as plain lines, for pipes and logs."""
     state = "degraded" if stack.problems else "ready" if stack.ready else "starting"
-    head = f"{state}: {stack.gateway} ({stack.model}, {stack.failure_mode})"
+    head = f"{state}: {stack.gateway} ({_models(stack)}, {stack.failure_mode})"
     return [head, *problems(stack), *(_line(endpoint) for endpoint in endpoints), *services(stack)]
 
 

@@ -1,7 +1,7 @@
 """The supervisor of one stack: it makes one plan after another true.
 
-New Pods are started in the order in which they need each other (simulators, pickers, gateways), and only when all of
-them serve do those leave that the plan no longer has, in the reverse order. So an edit costs no request, and one that
+New Pods are started in the order in which they need each other (simulators, pickers, router, gateways); when all of
+them serve, those leave that the plan no longer has, in the reverse order. So an edit costs no request, and one that
 cannot come true takes nothing away. What the supervisor knows it writes to `stack.json` at every change, and tells who
 asks (`control`): a disk that is full, or cannot be written for another reason, is told and tried again, and ends
 nothing. It decides nothing about requests.
@@ -33,7 +33,7 @@ DRAIN_TIMEOUT = 30.0
 _PICKER_FORGETS_WITHIN = 0.5
 _GATEWAY_ASKS_WITHIN = 5.0
 _CHECK_EVERY = 1.0
-_UPWARDS: tuple[Role, ...] = ("simulator", "picker", "gateway")
+_UPWARDS: tuple[Role, ...] = ("simulator", "picker", "router", "gateway")
 
 
 class Supervisor:
@@ -226,7 +226,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         await _stop_all([*self._pods.processes("gateway"), *self._relay.processes])
-        await _stop_all(self._pods.processes("picker"))
+        await _stop_all([*self._pods.processes("router"), *self._pods.processes("picker")])
         await _stop_all(self._pods.processes("simulator"))
 
     # Telling
@@ -277,7 +277,9 @@ class Supervisor:
         plan = self._plan
         if plan is None:
             return None
-        gateways, pickers = self._pods.of("gateway"), self._pods.of("picker")
+        gateways, fleets = self._pods.of("gateway"), self._pods.fleets("picker")
+        pickers = {fleet.deployment.name: fleet.members()[-1] for fleet in fleets if len(fleet)}  # the newest of each
+        asked = [*self._pods.of("picker"), *self._pods.of("router")]
         return StackState(
             pid=os.getpid(),
             ready=self._ready,
@@ -285,8 +287,10 @@ class Supervisor:
             admin=f"http://{gateways[0].admin}" if gateways else "",
             model=plan.model,
             failure_mode=plan.failure_mode,
-            picker=_picker(pickers[-1]) if pickers else {},
-            pids={each.name: each.pid for each in (*pickers, *gateways)} | self._relay.pids(),
+            models=plan.models,
+            picker=_picker(next(iter(pickers.values()))) if pickers else {},
+            pickers={each.name: _picker(each) for each in pickers.values()},
+            pids={each.name: each.pid for each in (*asked, *gateways)} | self._relay.pids(),
             logs=str(self._folder.logs),
             replicas=tuple(_record(member) for member in self._pods.of("simulator")),
             services=self._relay.places(),

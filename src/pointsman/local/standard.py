@@ -15,7 +15,7 @@ from pointsman.api import SimulatorDeployment, parse
 from pointsman.api.published import FailureMode
 from pointsman.api.simulator import PICKER_PORTS
 from pointsman.core import flags
-from pointsman.local import objects
+from pointsman.local import objects, several
 from pointsman.local.plan import Deployment, StackPlan
 from pointsman.local.pods import HOST
 from pointsman.local.ports import Wish, settle
@@ -52,6 +52,8 @@ class Settings:
     config: Path | None = None
     failure_mode: FailureMode = "FailClose"
     picker_tls: bool = True
+    models: tuple[str, ...] = ()
+    """Two or more have a pool each; `model` is not heeded then."""
     simulator_arguments: tuple[str, ...] = ()
     picker_arguments: tuple[str, ...] = ()
 
@@ -85,8 +87,8 @@ def settled(
     )
 
 
-def resource(settings: Settings) -> SimulatorDeployment:
-    """Return the resource that the flags describe."""
+def resource(settings: Settings, *, suffix: str = "") -> SimulatorDeployment:
+    """Return the resource that the flags describe; one of several has a suffix to its name and its parts' names."""
     simulators = {
         "enabled": True,
         "replicas": settings.replicas,
@@ -109,16 +111,27 @@ def resource(settings: Settings) -> SimulatorDeployment:
     document: dict[str, Any] = {
         "apiVersion": "sim.llm-d.io/v1alpha1",
         "kind": "SimulatorDeployment",
-        "metadata": {"name": "up", "namespace": "local"},
-        "spec": {"decode": simulators, "epp": picker, "inferenceGateway": gateway},
+        "metadata": {"name": f"up{suffix}", "namespace": "local"},
+        "spec": {"nameSuffix": suffix, "decode": simulators, "epp": picker, "inferenceGateway": gateway},
     }
     return parse(document, source=_SOURCE)
 
 
 def plan(settings: Settings, *, folder: Folder) -> StackPlan:
     """Return what runs on this machine."""
+    if not settings.models:
+        return _pool(settings, folder=folder)
+    shorts = several.short_names(settings.models)
+    pools = {
+        model: _named(_pool(_of_pool(settings, at=at), folder=folder, suffix=f"-{at}"), short, first=at == 0)
+        for at, (model, short) in enumerate(zip(settings.models, shorts, strict=True))
+    }
+    return several.together(pools, router_tls=settings.picker_tls)
+
+
+def _pool(settings: Settings, *, folder: Folder, suffix: str = "") -> StackPlan:
     facts = Facts(endpoints_file=str(folder.envoy_endpoints_file))
-    rendered = objects.plan(stack(resource(settings), facts))
+    rendered = objects.plan(stack(resource(settings, suffix=suffix), facts))
     return replace(
         rendered,
         deployments=tuple(_LAID_OUT[each.role](each, settings) for each in rendered.deployments),
@@ -126,6 +139,20 @@ def plan(settings: Settings, *, folder: Folder) -> StackPlan:
         entry=settings.places.gateway,
         pool_file=folder.envoy_endpoints_file,
     )
+
+
+def _of_pool(settings: Settings, *, at: int) -> Settings:
+    return replace(settings, model=settings.models[at], models=())
+
+
+def _named(pool: StackPlan, short: str, *, first: bool) -> StackPlan:
+    """Let the parts of one of several pools be known by its model; the ports that people know are the first one's."""
+    names = {"simulator": f"simulator-{short}-{{n}}", "picker": f"picker-{short}"}
+    deployments = [
+        replace(each, naming=names.get(each.role, each.naming), pinned=each.pinned if first else {})
+        for each in pool.deployments
+    ]
+    return replace(pool, deployments=tuple(deployments))
 
 
 def _simulators(rendered: Deployment, settings: Settings) -> Deployment:

@@ -49,12 +49,21 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     pids: dict[str, int | None]
     logs: str
     replicas: tuple[Replica, ...]
+    models: tuple[str, ...] = ()
+    """All of them, where each has a pool of its own; `model` and `picker` are then the first one's."""
+    pickers: dict[str, dict[str, str]] = {}
+    """Where each picker listens, by its name."""
     services: dict[str, str] = {}
     """Where each Service is, by its name and port."""
     file: str = ""
     """The resource that the stack is made from, when it is made from one."""
     problems: tuple[str, ...] = ()
     """What is wrong with it beyond its parts."""
+
+    @property
+    def pools(self) -> int:
+        """Return how many pools there are: so many times the replicas that a person asked for."""
+        return max(1, len(self.models))
 
 
 class WantedReplicas(msgspec.Struct, frozen=True, kw_only=True):

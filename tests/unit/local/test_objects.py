@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.api.test_read import document
+from tests.unit.render.serving import services
 
 from pointsman.api import parse, read
 from pointsman.core.errors import UserError
@@ -101,3 +102,28 @@ def test_container_that_is_not_ours() -> None:
     with_it = Stack(names=found.names, objects=(foreign,), components=(), notices=(), gateway_url="http://a.b.svc:80")
     with pytest.raises(UserError, match="Deployment db runs postgres, which cannot run here: only on a cluster"):
         objects.plan(with_it)
+
+
+def test_an_llm_inference_service_is_simulated() -> None:
+    other = {"name": "other", "image": "x"}
+    mine = {"name": "main", "args": ["--v=3"], "volumeMounts": [{"name": "x", "mountPath": "/x"}]}
+    template = {"containers": [mine, other], "volumes": [{"name": "x", "configMap": {"name": "nobody's"}}]}
+    written = services.document(
+        replicas=2, prefill={}, router={"route": {}, "scheduler": {"replicas": 2, "template": template}}
+    )
+    plan = objects.plan(services.rendered(written, simulate=True))
+    assert {each.name: (each.role, each.replicas) for each in plan.deployments} == {
+        "phi3-kserve": ("simulator", 2),
+        "phi3-kserve-prefill": ("simulator", 1),
+        "phi3-kserve-router-scheduler": ("picker", 1),
+        "phi3-kserve-gateway": ("gateway", 1),
+    }
+    assert plan.entry == ("phi3-kserve-gateway", 80)
+    picker = by_name(plan)["phi3-kserve-router-scheduler"]
+    said = [word.partition("=")[0] for word in picker.arguments]
+    assert not {"--cert-path", "--enable-cert-reload", "--endpoint-selector", "--ha-enable-leader-election"} & set(said)
+    assert "--v=3" in picker.arguments
+    assert picker.selects["kserve.io/component"] == "workload"
+    (front,) = (each for each in plan.services if each.name == "phi3-epp-service")
+    assert front.ports == {9002: 9002, 9003: 9003, 9090: 9090, 5557: 5557}
+    assert any("is replaced by simulators" in notice for notice in plan.notices)

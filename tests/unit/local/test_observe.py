@@ -1,7 +1,4 @@
-import pytest
-
-from pointsman.local.observe import address, gauge
-from pointsman.render.envoy.addresses import Address
+from pointsman.local.observe import gauge
 
 METRICS = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -20,12 +17,3 @@ def test_gauge_is_summed_over_its_label_sets_and_not_mixed_up_with_a_longer_name
 
 def test_gauge_that_is_not_there_is_not_zero() -> None:
     assert gauge(b"", "running") is None
-
-
-@pytest.mark.parametrize("text", ["127.0.0.1:80", "http://127.0.0.1:80"])
-def test_address(text: str) -> None:
-    assert address(text) == Address("127.0.0.1", 80)
-
-
-def test_address_of_ipv6() -> None:
-    assert address("http://[::1]:80") == Address("::1", 80)

@@ -5,7 +5,7 @@ from rich.console import Console
 from tests.unit.local.test_state import STACK
 
 from pointsman.local.observe import ObservedEndpoint
-from pointsman.local.screen import lines, table
+from pointsman.local.screen import invitation, lines, table
 
 ENDPOINT = ObservedEndpoint(
     name="simulator-0", address="127.0.0.1:8200", state="ready", pid=1, running=2, waiting=0, inflight=2, picks=17
@@ -44,3 +44,9 @@ def test_lines_say_the_same_without_a_terminal() -> None:
 def test_services_have_their_places() -> None:
     stack = msgspec.structs.replace(STACK, services={"front:8200": "127.0.0.1:1"})
     assert lines(stack, [])[1:] == ["  Service front:8200 is at 127.0.0.1:1"]
+
+
+def test_the_invitation_says_where_the_page_is() -> None:
+    stack = msgspec.structs.replace(STACK, pickers={"picker": {"metrics": "http://127.0.0.1:9090"}})
+    assert "\nwatch: http://127.0.0.1:9090/\n" in invitation(stack)
+    assert "watch:" not in invitation(msgspec.structs.replace(STACK, picker={}))

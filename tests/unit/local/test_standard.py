@@ -10,6 +10,7 @@ from pointsman.core import flags
 from pointsman.core.errors import UserError
 from pointsman.local import programs
 from pointsman.local.plan import Deployment, StackPlan
+from pointsman.local.several import short_names
 from pointsman.local.standard import Places, Settings, plan, resource
 from pointsman.local.state import Folder
 from pointsman.render.envoy.addresses import Address
@@ -121,3 +122,63 @@ def test_another_number_of_simulators_is_the_same_revision_of_everything() -> No
 def test_gateway_does_as_the_failure_mode_says(mode: str, listeners: int) -> None:
     found = envoy_of(part("gateway", failure_mode=mode))["static_resources"]["listeners"]
     assert len([each for each in found if each["name"] != "ready"]) == listeners
+
+
+def test_each_of_several_models_has_simulators_and_a_picker_of_its_own() -> None:
+    found = planned(models=("org/A.1", "b"))
+    assert [(each.role, each.pod(0)) for each in found.deployments] == [
+        ("picker", "picker-a-1"),
+        ("simulator", "simulator-a-1-0"),
+        ("picker", "picker-b"),
+        ("simulator", "simulator-b-0"),
+        ("router", "router"),
+        ("gateway", "envoy"),
+    ]
+    assert found.models == ("org/A.1", "b") and found.model == "org/A.1"
+    assert [flags.value(each.arguments, "model") for each in found.of("simulator")] == ["org/A.1", "b"]
+    for pickers, simulators in zip(found.of("picker"), found.of("simulator"), strict=True):
+        others = [each for each in found.of("simulator") if each is not simulators]
+        assert pickers.selects.items() <= simulators.labels.items()
+        assert all(not pickers.selects.items() <= other.labels.items() for other in others)
+    first, second = found.of("picker")
+    assert (first.pinned[9002], second.pinned) == (here(9002), {}), "the ports that people know are the first one's"
+
+
+def test_envoy_asks_the_router_and_then_the_picker_of_the_model() -> None:
+    (gateway,) = planned(models=("a", "b")).of("gateway")
+    resources = envoy_of(gateway)["static_resources"]
+    files = {
+        each["name"]: each["eds_cluster_config"]["eds_config"]["path_config_source"]["path"].rpartition("/")[2]
+        for each in resources["clusters"]
+        if each["type"] == "EDS"
+    }
+    assert files == {
+        "model-servers": "envoy-endpoints.json",
+        "pickers-0": "gaie-sim-epp-0-9002.json",
+        "pickers-1": "gaie-sim-epp-1-9002.json",
+        "body-based-router": "router-9004.json",
+    }
+    manager = resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    assert [each["name"].rpartition(".")[2] for each in manager["http_filters"]] == [
+        "header_mutation", "body-based-router", "ext_proc", "router",
+    ]  # fmt: skip
+    removed = manager["http_filters"][0]["typed_config"]["mutations"]["request_mutations"]
+    assert {"remove": "x-gateway-model-name"} in removed, "a client cannot say it"
+    *routes, refusal = manager["route_config"]["virtual_hosts"][0]["routes"]
+    assert "direct_response" in refusal
+    asked = [(_model(each), _picker(each)) for each in routes if each["match"]["path_separated_prefix"] == "/v1/models"]
+    assert asked == [("a", "pickers-0"), ("b", "pickers-1"), ("", "pickers-0")]
+
+
+def _model(route: dict[str, Any]) -> str:
+    return "".join(each["string_match"]["exact"] for each in route["match"].get("headers", ()))
+
+
+def _picker(route: dict[str, Any]) -> str:
+    service = route["typed_per_filter_config"]["envoy.filters.http.ext_proc"]["overrides"]["grpc_service"]
+    return str(service["envoy_grpc"]["cluster_name"])
+
+
+def test_short_names_are_such_as_pods_can_have_and_no_two_alike() -> None:
+    models = ("meta-llama/Llama-3.1-8B", "other/llama-3.1-8b", "Ü/ü", "x" * 80, "a/!")
+    assert short_names(models) == ["llama-3-1-8b", "llama-3-1-8b-1", "2", "x" * 30, "4"]

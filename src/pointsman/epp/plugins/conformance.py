@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pointsman.epp.plugins.api import Endpoints
+from pointsman.epp.plugins.api import SERVED, Endpoints
 from pointsman.epp.pool.endpoint import host_of
 from pointsman.epp.pool.view import EndpointView
 from pointsman.epp.request.request import Request
@@ -28,8 +28,11 @@ def _is_named(endpoint: EndpointView, name: str) -> bool:
 
 
 class ServedVerifier:
-    """Tells the client which endpoint the proxy says it used."""
+    """Tells the client which endpoint the proxy says it used; a proxy that does not say it fails."""
 
-    def on_response(self, _request: Request, endpoint: EndpointView) -> Sequence[tuple[str, str]]:
-        """Name it."""
-        return ((SERVED_HEADER, endpoint.target),)
+    def on_response(self, request: Request, _endpoint: EndpointView) -> Sequence[tuple[str, str]]:
+        """Repeat it, whether we know such an endpoint or not."""
+        said = request.attributes.get(SERVED)
+        if said is None:
+            said = "fail: missing envoy lb metadata"
+        return ((SERVED_HEADER, str(said) or "fail: missing destination endpoint served metadata"),)

@@ -5,11 +5,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Wheels stay in the cache outside the clone, so that the next clone asks no index: its pages have thousands of links for
+# each package. Hashes are checked either way. What is a wheel on no index is built by the last command.
+WHEELS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pointsman/wheels
+INSTALL = from() { $(PIP) install --require-hashes --find-links $(WHEELS) $$files "$$@"; }; mkdir -p $(WHEELS); \
+	{ from --no-index || { $(PIP) download --require-hashes --dest $(WHEELS) $$files && from --no-index; }; } 2>/dev/null || from
 EDITABLE := $(PIP) install --no-deps --no-build-isolation --editable .
-# Envoy tests share the machine's cores; more workers than this only makes them wait for each other.
-WORKERS ?= 2
+# On two cores: tests with a control plane or a node wait for a third of their time, and two more workers use it.
+WORKERS ?= 4
 
-.PHONY: help up demo check test e2e lint bench fuzz docs install format lock manifests clean cluster-up cluster-image cluster-shell cluster-down
+.PHONY: help up demo check test e2e lint compiled bench fuzz docs install format lock manifests clean cluster-up cluster-image cluster-shell cluster-down \
+	charts deploy deploy-all deploy-kserve status undeploy
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,14 +27,14 @@ demo: $(VENV)/.runtime  ## start a stack, send requests, show pick and answer, s
 	@$(BIN)/pointsman demo $(ARGS)
 
 check: $(VENV)/.dev  ## lint and the pure unit tests: about a minute
-	@BIN=$(BIN) WORKERS=$(WORKERS) tools/check quick
+	@BIN=$(BIN) tools/check quick
 
 test: $(VENV)/.dev  ## all checks and all tests
 	@BIN=$(BIN) WORKERS=$(WORKERS) tools/check all
 
 e2e: $(VENV)/.dev  ## tests on a real node: one on this machine (root on Linux), or E2E_KUBECONFIG=… E2E_IMAGE=…
 	@# In order: they tell one story, from the install to the uninstall; a node for each would take an hour.
-	@POINTSMAN_E2E=1 $(BIN)/python -m pytest -q -p no:randomly tests/e2e $(ARGS)
+	@POINTSMAN_E2E=1 $(BIN)/python -m pytest -q -p no:randomly -o cache_dir=.pytest_cache/e2e tests/e2e $(ARGS)
 
 cluster-up: $(VENV)/.dev  ## a Kubernetes with a real node on this machine, in namespaces of its own (root)
 	@$(BIN)/python -m tools.node.cluster up
@@ -42,8 +48,33 @@ cluster-shell: $(VENV)/.dev  ## a shell inside that node, where kubectl, Pod and
 cluster-down: $(VENV)/.dev  ## end that node; nothing of it stays
 	@$(BIN)/python -m tools.node.cluster down
 
+PLATFORM ?= platform/platform.yaml
+CHARTS ?= build/charts
+charts: $(VENV)/.runtime  ## Helm charts of the platform's operators, from their bundles, in build/charts
+	@$(BIN)/pointsman platform render --file $(PLATFORM) --out $(CHARTS) $(ARGS)
+
+deploy: $(VENV)/.runtime  ## install the operators that LLMInferenceService needs on the cluster of KUBECONFIG
+	@$(BIN)/pointsman platform deploy --file $(PLATFORM) $(ARGS)
+
+deploy-all: $(VENV)/.runtime  ## the operators, the inference definitions and a gateway
+	@$(BIN)/pointsman platform deploy --file $(PLATFORM) --all $(ARGS)
+
+deploy-kserve: $(VENV)/.runtime  ## KServe's controller, after deploy-all
+	@$(BIN)/pointsman platform deploy kserve --file $(PLATFORM) $(ARGS)
+
+status: $(VENV)/.runtime  ## what of the platform is installed, by whom, and how it is
+	@$(BIN)/pointsman platform status --file $(PLATFORM) $(ARGS)
+
+undeploy: $(VENV)/.runtime  ## remove what deploy installed, and nothing else
+	@$(BIN)/pointsman platform undeploy --file $(PLATFORM) $(ARGS)
+
 lint: $(VENV)/.dev  ## ruff, mypy, import-linter
 	@BIN=$(BIN) tools/check lint
+
+compiled: $(VENV)/.dev  ## the tests of picker and wire once more, with the picker's hot path compiled (needs a C compiler)
+	@folder=$$($(BIN)/python -m tools.compiled) && PYTHONPATH=$$folder GRPC_ENABLE_FORK_SUPPORT=false \
+		$(BIN)/python -m pytest -q -n $(WORKERS) tests/unit/epp tests/unit/wire tests/unit/core/http tests/wire \
+		tests/fuzz/epp/sources tests/parts/epp/sources $(ARGS)
 
 bench: $(VENV)/.dev  ## the figures of docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
@@ -75,11 +106,11 @@ $(BIN)/python:
 
 $(VENV)/.runtime: requirements/runtime.txt requirements/build.txt pyproject.toml | $(BIN)/python
 	@echo "installing the environment in $(VENV)"
-	@$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@files="-r requirements/build.txt -r requirements/runtime.txt"; $(INSTALL)
 	@$(EDITABLE)
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 	@echo "installing the tools of make test in $(VENV)"
-	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@files="-r requirements/dev.txt"; $(INSTALL)
 	@touch $@

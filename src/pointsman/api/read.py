@@ -1,6 +1,6 @@
 """Resources out of files: what the API server would check, checked without one, and every mistake in one message."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ def parse_any(document: Mapping[str, Any], *, source: str) -> SimulatorDeploymen
     """Return the resource in a document, of a kind that also runs on one machine; raises UserError as `parse` does."""
     if isinstance(document, Mapping) and document.get("kind") == "LLMInferenceService":
         return parse_service(document, source=source)
-    return parse(document, source=source)
+    return _parse(SimulatorDeployment, document, source=source, kinds=("SimulatorDeployment", "LLMInferenceService"))
 
 
 def parse_service(document: Mapping[str, Any], *, source: str) -> LLMInferenceService:
@@ -44,9 +44,15 @@ def read(path: Path) -> SimulatorDeployment:
     return parse(read_yaml(path), source=str(path))
 
 
-def _parse(kind: type[T], document: Mapping[str, Any], *, source: str) -> T:
+def _parse(kind: type[T], document: Mapping[str, Any], *, source: str, kinds: Sequence[str] = ()) -> T:
     if not isinstance(document, Mapping):
         raise UserError(f"{source}: not a {kind.__name__}: a resource is a mapping with apiVersion, kind and spec")
+    said = document.get("kind")
+    if (
+        isinstance(said, str) and said != kind.__name__
+    ):  # what is wrong with the fields of another kind is of no use to anybody
+        wanted = " or ".join(repr(each) for each in kinds or (kind.__name__,))
+        raise UserError(f"{source}: kind: input should be {wanted}, not {said[:100]!r}")
     found = check(kind, document, path="")
     if found.value is None:
         raise ConfigError(found.problems, name=source)

@@ -37,7 +37,7 @@ app = App(
 LOCAL = Group("On this machine", sort_key=1)
 SERVERS = Group("Servers", sort_key=2)
 CLUSTER = Group("On a cluster", sort_key=3)
-TOOLS = Group("Look closer", sort_key=4)
+TOOLS = Group("Analyze", sort_key=4)
 
 # Where each command is, its group, and what `pointsman --help` says of it: kept here, so that help imports no command.
 _COMMANDS = (
@@ -56,14 +56,19 @@ _COMMANDS = (
         "Start a stack, send requests, compare each pick with the endpoint that answered, stop.",
     ),
     ("epp", "pointsman.cli.epp:epp", SERVERS, "Run the endpoint picker for Envoy's ext_proc filter."),
-    ("bbr", "pointsman.cli.bbr:bbr", SERVERS, "Run the body-based router: pools by the model in a request's body."),
+    (
+        "bbr",
+        "pointsman.cli.bbr:bbr",
+        SERVERS,
+        "Run the body-based router: it chooses the pool by the model in a request's body.",
+    ),
     ("sim", "pointsman.cli.sim:sim", SERVERS, "Run the vLLM simulator."),
     ("operator", "pointsman.cli.operator:operator", SERVERS, "Run the Kubernetes operator."),
     (
         "render",
         "pointsman.cli.render:render",
         CLUSTER,
-        "Print the Kubernetes objects of a SimulatorDeployment or LLMInferenceService.",
+        "Print the Kubernetes objects of a SimulatorDeployment, SchedulerInstall or LLMInferenceService.",
     ),
     ("diff", "pointsman.cli.render:diff", CLUSTER, "Compare a SimulatorDeployment with what the cluster has."),
     ("bundle", "pointsman.cli.bundle:bundle", CLUSTER, "Turn OLM bundles into manifests or Helm charts."),
@@ -73,7 +78,12 @@ _COMMANDS = (
         CLUSTER,
         "Find out why requests fail or picks are ignored, and what to do about it; also --local.",
     ),
-    ("verify", "pointsman.cli.verify:verify", CLUSTER, "Prove by who answers that prefixes stay and requests spread."),
+    (
+        "verify",
+        "pointsman.cli.verify:verify",
+        CLUSTER,
+        "Check, by which Pod answers, that the same prompt stays on one Pod and others spread.",
+    ),
     (
         "platform",
         "pointsman.cli.platform:platform",

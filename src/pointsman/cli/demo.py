@@ -80,7 +80,18 @@ def verdict(outcomes: Sequence[DemoOutcome]) -> tuple[str, int]:
 
 
 def demo(*, replicas: int = 3, fail_open: bool = False, picker_args: str = "") -> int:
-    """Start a stack, send requests, show which endpoint was picked, why, and which one answered."""
+    """Start a stack, send requests, show which endpoint was picked, why, and which one answered.
+
+    Parameters
+    ----------
+    replicas
+        Simulators to run.
+    fail_open
+        When no picker answers, serve from any endpoint instead of answering 503.
+    picker_args
+        Additional flags for the picker, as one string, such as '--record decisions.jsonl'.
+
+    """
     options = UpOptions(
         replicas=replicas,
         port=0,

@@ -34,7 +34,17 @@ def run(settings: Settings | None = None) -> None:
 def check(file: Path, *, allow_experimental_plugins: bool = False, strict: bool = False) -> int:
     """Print the effective configuration of FILE, or everything that is wrong with it.
 
-    Warnings go to stderr; --strict refuses them, too. Exits with 2 when the picker would not start with this file.
+    Warnings go to stderr. Exits with 2 when the picker would not start with this file.
+
+    Parameters
+    ----------
+    file
+        EndpointPickerConfig file.
+    allow_experimental_plugins
+        Allow plugins that llm-d calls alpha.
+    strict
+        Refuse warnings, too.
+
     """
     from pointsman.core.values import ConfigError
     from pointsman.epp.assembly import read_configuration

@@ -65,15 +65,15 @@ class PlatformFile:
 
 
 @platform.command
-def render(*, out: Path, names: Names = (), where: PlatformFile | None = None) -> int:
+def render(names: Names = (), *, out: Path, where: PlatformFile | None = None) -> int:
     """Write complete charts, one folder for each component, for those who keep them in Git or use helmfile.
 
     Parameters
     ----------
-    out
-        Folder for the charts; what you added or edited there is kept.
     names
         Components; else all that have a bundle.
+    out
+        Folder for the charts; what you added or edited there is kept.
     where
         Which platform.
 
@@ -196,7 +196,7 @@ def deploy(
     where: PlatformFile | None = None,
     cluster: OnCluster | None = None,
 ) -> int:
-    """Install components, or bring them up to date; an interrupted run goes on where it was cut.
+    """Install components, or bring them up to date; an interrupted run resumes where it stopped.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ def undeploy(
 
 @platform.command
 def pull_secret(names: Names = (), *, where: PlatformFile | None = None, cluster: OnCluster | None = None) -> int:
-    """Put the registry credentials of now into the namespaces of the platform, as after a change of password.
+    """Copy the current registry credentials into the namespaces of the platform, for example after a password change.
 
     Parameters
     ----------

@@ -19,9 +19,19 @@ def run(
     show: int = 20,
     allow_experimental_plugins: bool = False,
 ) -> None:
-    """Decide the recorded requests again by another configuration and show those that come out differently.
+    """Decide the recorded requests again under another configuration and show those that come out differently.
 
-    RECORDING is a file that `pointsman epp --record` wrote; --config is an EndpointPickerConfig (none: the default).
+    Parameters
+    ----------
+    recording
+        File that `pointsman epp --record` wrote.
+    config
+        EndpointPickerConfig file; else the default configuration.
+    show
+        How many of the decisions that differ to show; 0 for none.
+    allow_experimental_plugins
+        Allow plugins that llm-d calls alpha.
+
     """
     text = ""
     if config is not None:

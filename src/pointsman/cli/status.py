@@ -18,7 +18,14 @@ from pointsman.local.state import Folder, default_folder
 
 
 def status(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
-    """Show the running stack and its endpoints; exit 1 when none runs."""
+    """Show the running stack and its endpoints; exit 1 when none runs.
+
+    Parameters
+    ----------
+    as_json
+        Print it as JSON, with ports and process ids.
+
+    """
     folder = Folder(default_folder(os.environ))
     found = control.find(folder)
     stack = found.stack if found is not None else None

@@ -52,7 +52,9 @@ class Settings:
     pool_name: str = ""
     "InferencePool to serve (Kubernetes discovery)."
     pool_namespace: str = ""
+    "Its namespace; else $NAMESPACE, else default."
     pool_group: str = "inference.networking.k8s.io"
+    "Its API group; inference.networking.x-k8s.io for a pool of v1alpha2."
     pool_grace_period: Duration = 60.0
     "How long a pool that was deleted, or whose definition was, is still served."
     endpoint_selector: str = ""
@@ -122,19 +124,31 @@ class Settings:
 
     # Taken because existing manifests set them; `without_effect` names those that were set in vain.
     grpc_max_send_msg_size: str = ""
+    "Accepted, without effect."
     refresh_prometheus_metrics_interval: Duration = 5.0
+    "Accepted, without effect: gauges are computed when they are scraped."
     enable_pprof: bool = True
+    "Accepted, without effect."
     zap_log_level: str = ""
+    "Accepted, without effect: -v sets the log level."
     zap_devel: bool = True
+    "Accepted, without effect."
     zap_stacktrace_level: str = ""
+    "Accepted, without effect."
     zap_time_encoding: str = ""
+    "Accepted, without effect."
 
     # Refused when set to another name than vLLM's own, which KServe's manifests say: metric names belong to engines.
     total_queued_requests_metric: str = ""
+    "Accepted with vLLM's own name; others belong in engineConfigs of the configuration."
     total_running_requests_metric: str = ""
+    "Accepted with vLLM's own name; others belong in engineConfigs of the configuration."
     kv_cache_usage_percentage_metric: str = ""
+    "Accepted with vLLM's own name; others belong in engineConfigs of the configuration."
     lora_info_metric: str = ""
+    "Accepted with vLLM's own name; others belong in engineConfigs of the configuration."
     cache_info_metric: str = ""
+    "Accepted with vLLM's own name; others belong in engineConfigs of the configuration."
 
     verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
     "Log verbosity: 2 default, 3 verbose, 4 debug, 5 trace."

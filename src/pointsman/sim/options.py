@@ -221,7 +221,12 @@ def _number(name: str, value: Any) -> float:
 
 def help_text() -> str:
     """Return the list of flags, one per line, for --help."""
-    lines = ["Usage: pointsman sim --model NAME [flags]", "       pointsman sim fit RUN [--out FILE]", ""]
+    lines = [
+        "Usage: pointsman sim --model NAME [flags]",
+        "       pointsman sim record URL --out RUN",
+        "       pointsman sim fit RUN… [--out FILE]",
+        "",
+    ]
     for name, option in OPTIONS.items():
         shown = _shown(option)
         lines.append(f"  --{name:<48} {option.metadata['text']}{f' ({shown})' if shown else ''}")

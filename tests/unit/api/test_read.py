@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.api import SimulatorDeployment, parse, read
+from pointsman.api import SimulatorDeployment, parse, parse_any, read
 from pointsman.core.errors import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -135,6 +135,13 @@ TOO_MUCH = "requests ask for more than limits allow: lower the request or raise 
 )
 def test_one_mistake_is_one_sentence(raw: dict[str, Any], expected: str) -> None:
     assert mistakes(raw) == f"stack.yaml: {expected}"
+
+
+def test_of_another_kind_only_the_kind_is_told() -> None:
+    install = {"apiVersion": "sim.llm-d.io/v1alpha1", "kind": "SchedulerInstall", "spec": {"routing": {}, "x": 1}}
+    assert mistakes(install) == "stack.yaml: kind: input should be 'SimulatorDeployment', not 'SchedulerInstall'"
+    with pytest.raises(UserError, match=r"^it: kind: .* 'SimulatorDeployment' or 'LLMInferenceService', not 'Pod'$"):
+        parse_any({"apiVersion": "v1", "kind": "Pod", "spec": {}}, source="it")
 
 
 def test_all_mistakes_at_once() -> None:

@@ -1,11 +1,16 @@
 """Which command runs, as the command line and POINTSMAN_COMMAND say it together."""
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from pointsman.cli import app, main, with_command
 from pointsman.core.errors import UserError
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -94,3 +99,36 @@ def test_help_says_in_one_line_what_each_command_does(capsys: pytest.CaptureFixt
     rows = dict(re.findall(r"^│ (\w+) {2,}(\S.*?) *│$", shown, re.MULTILINE))
     assert rows.keys() >= set(commands)
     assert all(len(rows[name]) > 10 for name in commands)
+
+
+def commands(where: App, path: str) -> Iterator[tuple[str, App]]:
+    """Return every command that does something, with its whole name."""
+    if where.default_command is not None:
+        yield path, where
+    for name in where:
+        if not name.startswith("-"):
+            yield from commands(where[name], f"{path} {name}")
+
+
+def test_help_says_what_each_flag_is_for() -> None:
+    silent = [
+        f"{path} {argument.name}"
+        for path, command in commands(app, "pointsman")
+        for argument in command.assemble_argument_collection(parse_docstring=True)
+        if argument.show and not argument.parameter.help
+    ]
+    assert silent == ["pointsman sim WORDS"]  # which has a table of flags of its own, shown by its own --help
+
+
+def test_help_of_the_simulator_names_its_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["sim", "--help"])
+    shown = capsys.readouterr().out
+    assert all(f"pointsman sim {name} " in shown for name in app["sim"] if not name.startswith("-"))
+
+
+def test_a_component_is_named_in_the_same_way_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["platform", "render", "nobody", "--out", "charts", "--file", str(ROOT / "platform" / "platform.yaml")])
+    assert caught.value.code == 2
+    assert "nobody" in (said := capsys.readouterr().err) and "Unused" not in said

@@ -46,7 +46,9 @@ class BbrSettings:
 
     # Taken because existing manifests set them; they change nothing here.
     enable_pprof: bool = True
+    "Accepted, without effect."
     tracing: bool = True
+    "Accepted, without effect."
 
     verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
     "Log verbosity: 2 default, 3 verbose, 4 debug, 5 trace."

@@ -103,8 +103,10 @@ def read_text(path: Path) -> str:
     """
     try:
         return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--config-file {path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
 
 
 def allow_imports(folder: Path) -> None:

@@ -4,8 +4,8 @@ Owns which families there are. Who measures calls a small method; who reads gets
 a request goes through its `RequestCells`, which are looked up once per request. Distinct models and fairness ids are
 limited: beyond the limit they share the value `other`.
 
-Families of parts that are not there yet (flow control, latency prediction, precise prefix index) are not shown: a
-metric that is always zero is a lie. What the pool and the scrapers know is in `metrics_pool`.
+Families of parts that are not there yet (flow control, precise prefix index) are not shown: a metric that is always
+zero is a lie. What the pool and the scrapers know is in `epp.metrics.pool`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Whole stacks: what is rendered, to the letter, and that its parts fit together.
 
-The letters are in `golden/`, one file per case of `stacks`. After a change that is meant, write them anew and read the
-difference: `POINTSMAN_REWRITE_GOLDEN=1 .venv/bin/python -m pytest tests/unit/render/manifests/test_stack.py && git diff`.
+The letters are in `golden/`, one file per case of `stacks`. After a change that is meant, write them anew:
+`POINTSMAN_REWRITE_GOLDEN=1 .venv/bin/python -m pytest tests/unit/render/manifests/test_stack.py`; read what differs.
 """
 
 from pathlib import Path

@@ -19,7 +19,7 @@ from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.policy import Policy
 from pointsman.render.manifests.stack import Stack, stack
 from pointsman.render.scheduler.install import Installed, Surroundings, install
-from pointsman.render.serving.service import Cluster, LLMStack, llm_stack
+from pointsman.render.serving.service import LLMStack, ServingCluster, llm_stack
 
 File = Annotated[Path, Parameter(name=["--file", "-f"])]
 ABILITIES: Mapping[str, Mapping[str, Any]] = {
@@ -111,7 +111,7 @@ def _rendered(file: Path, known: Facts, policy: Policy, serving: ServingOptions)
     resource = parse_any(document, source=str(file))
     if isinstance(resource, SimulatorDeployment):
         return stack(resource, known, policy)
-    cluster = Cluster(facts=known, policy=policy, settings=serving.to_settings())
+    cluster = ServingCluster(facts=known, policy=policy, settings=serving.to_settings())
     return llm_stack(resource, document, cluster, configs={})
 
 

@@ -18,7 +18,7 @@ from pointsman.cli.doctor import Where
 from pointsman.core.errors import UserError
 from pointsman.doctor.cluster.objects import at, pod_ready
 from pointsman.doctor.cluster.path import trace
-from pointsman.doctor.experiments import Answer, Experiment, judge, prompt
+from pointsman.doctor.experiments import Experiment, ProbeAnswer, judge, prompt
 from pointsman.doctor.gather.cluster import target_for
 from pointsman.doctor.gather.objects import list_all
 from pointsman.doctor.gather.reach import Away, Reach, kubectl
@@ -85,7 +85,7 @@ def _runner(experiment: Experiment, *, requests: int | None, pause: float, as_js
                 await asyncio.sleep(pause)
             sent = await send(target, prompt(experiment, number=number, nonce=nonce), tokens=_TOKENS)
             answers.append(
-                Answer(
+                ProbeAnswer(
                     pod=sent.probe.answered, status=sent.probe.status, why=sent.probe.why, seconds=sent.probe.seconds
                 )
             )

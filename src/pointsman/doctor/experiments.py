@@ -14,7 +14,7 @@ Experiment = Literal["prefix-cache", "round-robin"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ProbeAnswer:
     """Who answered one request."""
 
     pod: str
@@ -31,7 +31,7 @@ class Result:
     passed: bool
     evidence: str
     meaning: str
-    answers: tuple[Answer, ...]
+    answers: tuple[ProbeAnswer, ...]
 
     def told(self) -> str:
         """Return the result for people."""
@@ -62,7 +62,7 @@ def prompt(experiment: Experiment, *, number: int, nonce: str) -> str:
     return f"verify-round-robin-{nonce}-{number}"
 
 
-def judge(experiment: Experiment, answers: Sequence[Answer], *, pods: int) -> Result:
+def judge(experiment: Experiment, answers: Sequence[ProbeAnswer], *, pods: int) -> Result:
     """Return the verdict on the answers of a stack with so many Pods (0 when that is not known)."""
     broken = [one for one in answers if one.status != 200 or not one.pod]
     if broken:
@@ -73,7 +73,7 @@ def judge(experiment: Experiment, answers: Sequence[Answer], *, pods: int) -> Re
     return (_prefix if experiment == "prefix-cache" else _round_robin)(answers, pods)
 
 
-def _prefix(answers: Sequence[Answer], pods: int) -> Result:
+def _prefix(answers: Sequence[ProbeAnswer], pods: int) -> Result:
     first = answers[0].pod
     held = sum(one.pod == first for one in answers[1:])
     told = f"{held} of {len(answers) - 1} repeats went to {first}, where the first went"
@@ -87,7 +87,7 @@ def _prefix(answers: Sequence[Answer], pods: int) -> Result:
     return _result("prefix-cache", answers, passed=False, evidence=f"{told}: {_shares(answers)}", meaning=meaning)
 
 
-def _round_robin(answers: Sequence[Answer], pods: int) -> Result:
+def _round_robin(answers: Sequence[ProbeAnswer], pods: int) -> Result:
     counts = Counter(one.pod for one in answers)
     wanted = min(pods or 2, len(answers))
     if len(counts) >= max(2, wanted):
@@ -99,10 +99,12 @@ def _round_robin(answers: Sequence[Answer], pods: int) -> Result:
     return _result("round-robin", answers, passed=False, evidence=told, meaning=meaning)
 
 
-def _shares(answers: Sequence[Answer]) -> str:
+def _shares(answers: Sequence[ProbeAnswer]) -> str:
     counts = Counter(one.pod for one in answers)
     return ", ".join(f"{pod} {count}" for pod, count in sorted(counts.items()))
 
 
-def _result(experiment: Experiment, answers: Sequence[Answer], *, passed: bool, evidence: str, meaning: str) -> Result:
+def _result(
+    experiment: Experiment, answers: Sequence[ProbeAnswer], *, passed: bool, evidence: str, meaning: str
+) -> Result:
     return Result(experiment=experiment, passed=passed, evidence=evidence, meaning=meaning, answers=tuple(answers))

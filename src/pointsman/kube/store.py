@@ -102,11 +102,6 @@ def entry(kind: Kind, raw: bytes) -> Entry:
     return Entry(kind, Key(sys.intern(meta.namespace), meta.name), meta.uid, version, raw)
 
 
-def by_owner(item: Entry) -> Iterable[str]:
-    """Index by the uids of the owner references."""
-    return [reference.uid for reference in item.meta.owner_references or ()]
-
-
 def by_label(name: str) -> Index:
     """Return an index by one label's value."""
 

@@ -15,7 +15,7 @@ from pointsman.local.standard import Settings
 from pointsman.local.state import Folder
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.stack import stack
-from pointsman.render.serving.service import Cluster, llm_stack
+from pointsman.render.serving.service import ServingCluster, llm_stack
 
 _LOOK_EVERY = 0.2
 
@@ -63,5 +63,5 @@ def plan_of(content: bytes | None, *, name: str) -> StackPlan:
     resource = parse_any(document, source=name)
     # This machine has no definitions of Istio or the Gateway API: what needs them is done without, or told.
     if isinstance(resource, LLMInferenceService):
-        return objects.plan(llm_stack(resource, document, Cluster(facts=Facts(), simulate=True), configs={}))
+        return objects.plan(llm_stack(resource, document, ServingCluster(facts=Facts(), simulate=True), configs={}))
     return objects.plan(stack(resource, Facts()))

@@ -21,7 +21,7 @@ ALL = ("PresetsCombined", "WorkloadsReady", "RouterReady")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
+class ObservedService:
     """What the caches hold of one service, and what was asked of it."""
 
     deployments: Mapping[str, Object]
@@ -50,7 +50,7 @@ class LLMFindings:
         return any(found.type == "Ready" and found.status == "True" for found in self.conditions)
 
 
-def look(stack: LLMStack, sight: Sight) -> LLMFindings:
+def look(stack: LLMStack, sight: ObservedService) -> LLMFindings:
     """Return how a service stands."""
     parts = [*_components(stack, sight), *_networking(stack, sight)]
     if sight.certificate is not None:
@@ -106,19 +106,19 @@ def _group(type_: str, names: Sequence[str], parts: Sequence[Condition]) -> Cond
     return Condition(type_, "False", wrong[0].reason, message)
 
 
-def _components(stack: LLMStack, sight: Sight) -> list[Condition]:
+def _components(stack: LLMStack, sight: ObservedService) -> list[Condition]:
     observed = Observed(deployments=sight.deployments, gateways={}, pods=sight.pods)
     found = [component_condition(component, observed) for component in stack.components]
     return [_asked(part, sight) for part in found]
 
 
-def _counted(component: Component, sight: Sight) -> Component:
+def _counted(component: Component, sight: ObservedService) -> Component:
     """Return a component with as many Pods as somebody scaled it to."""
     live = sight.deployments.get(component.name, {})
     return replace(component, replicas=live.get("spec", {}).get("replicas", component.replicas))
 
 
-def _asked(part: Condition, sight: Sight) -> Condition:
+def _asked(part: Condition, sight: ObservedService) -> Condition:
     """Return a finding with what was asked of the part itself: Pods that are ready need not be of use."""
     if part.status != "True":
         return part
@@ -129,7 +129,7 @@ def _asked(part: Condition, sight: Sight) -> Condition:
     return part
 
 
-def _networking(stack: LLMStack, sight: Sight) -> list[Condition]:
+def _networking(stack: LLMStack, sight: ObservedService) -> list[Condition]:
     found = []
     if stack.gateways:
         found.append(_gateways(stack, sight))
@@ -140,7 +140,7 @@ def _networking(stack: LLMStack, sight: Sight) -> list[Condition]:
     return found
 
 
-def _gateways(stack: LLMStack, sight: Sight) -> Condition:
+def _gateways(stack: LLMStack, sight: ObservedService) -> Condition:
     for namespace, name in stack.gateways:
         live = sight.gateways.get((namespace, name))
         if live is None:
@@ -154,7 +154,7 @@ def _gateways(stack: LLMStack, sight: Sight) -> Condition:
     return Condition("GatewaysReady", "True", "Programmed", "all Gateways are programmed")
 
 
-def _routes(stack: LLMStack, sight: Sight) -> Condition:
+def _routes(stack: LLMStack, sight: ObservedService) -> Condition:
     type_ = "HTTPRoutesReady"
     for name in stack.routes:
         live = sight.routes.get(name)
@@ -169,7 +169,7 @@ def _routes(stack: LLMStack, sight: Sight) -> Condition:
     return Condition(type_, "True", "Accepted", "all routes are accepted")
 
 
-def _pool(stack: LLMStack, sight: Sight) -> Condition:
+def _pool(stack: LLMStack, sight: ObservedService) -> Condition:
     type_ = "InferencePoolReady"
     if not stack.has_pools:
         message = "InferencePool is not defined, so the route leads around the picker: pointsman crds install"
@@ -202,7 +202,7 @@ def _unmet(parents: Iterable[Mapping[str, Any]], types: Sequence[str]) -> str:
     return ""
 
 
-def _addresses(stack: LLMStack, sight: Sight) -> Iterable[tuple[str, str]]:
+def _addresses(stack: LLMStack, sight: ObservedService) -> Iterable[tuple[str, str]]:
     """Yield the ways in: through Gateways that have addresses, or through our own."""
     for key in stack.gateways:
         live = sight.gateways.get(key) or {}

@@ -40,7 +40,7 @@ from pointsman.kube.store import Entry
 from pointsman.operator import kinds, llmfindings, probes
 from pointsman.operator.facts import ClusterFacts, ServerVersion
 from pointsman.operator.llmcertificates import certificate
-from pointsman.operator.llmfindings import LLMFindings, Sight
+from pointsman.operator.llmfindings import LLMFindings, ObservedService
 from pointsman.operator.probes import Reach
 from pointsman.operator.standingdown import KSERVE, stands_down
 from pointsman.render.manifests.facts import Facts
@@ -48,7 +48,7 @@ from pointsman.render.manifests.policy import Policy, refusal
 from pointsman.render.serving import pickerconfig
 from pointsman.render.serving.combine import CombineError
 from pointsman.render.serving.names import NAME, OF_A_SERVICE, PART_OF
-from pointsman.render.serving.service import Cluster, LLMStack, llm_stack
+from pointsman.render.serving.service import LLMStack, ServingCluster, llm_stack
 from pointsman.render.serving.settings import ServingSettings
 
 WORKERS = 16
@@ -162,7 +162,7 @@ class LLMInferenceServices:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
             return _Trouble("InvalidRenderedConfig", f"{field}: {first['msg']}")
-        cluster = Cluster(facts=self._facts(view), settings=self._settings, policy=self._policy)
+        cluster = ServingCluster(facts=self._facts(view), settings=self._settings, policy=self._policy)
         configs = self._configs(resource.metadata.namespace, view)
         try:
             stack = llm_stack(resource, live, cluster, configs=configs)
@@ -221,13 +221,13 @@ class LLMInferenceServices:
 
     async def _look(
         self, live: Object, stack: LLMStack, view: View, *, pods: Sequence[Object], certificate: Condition | None
-    ) -> Sight:
+    ) -> ObservedService:
         uid, names = live["metadata"]["uid"], stack.names
         here = names.namespace
         deployments = {
             item.key.name: item.read() for item in view.find(kinds.DEPLOYMENT, kinds.LLM_OWNERSHIP.label, uid)
         }
-        sight = Sight(
+        sight = ObservedService(
             deployments=deployments,
             pods=pods,
             gateways={key: found for key in stack.gateways if (found := view.get(kinds.GATEWAY, Key(*key)))},
@@ -241,7 +241,7 @@ class LLMInferenceServices:
             sight, handshake=await self._spoke(stack, sight, view), answer=await self._answered(stack, sight)
         )
 
-    async def _spoke(self, stack: LLMStack, sight: Sight, view: View) -> str:
+    async def _spoke(self, stack: LLMStack, sight: ObservedService, view: View) -> str:
         """Return what is wrong with TLS to the picker; asked again when the picker or its certificate is another."""
         names = stack.names
         deployment = sight.deployments.get(names.picker, {})
@@ -259,7 +259,7 @@ class LLMInferenceServices:
         self._spoken[key] = asked if _is(found.certificate, mine) else "", found.problem
         return found.problem
 
-    async def _answered(self, stack: LLMStack, sight: Sight) -> str:
+    async def _answered(self, stack: LLMStack, sight: ObservedService) -> str:
         """Return what is wrong with a request through our own gateway; asked when all else is ready."""
         if not stack.gateway_url or not all(
             sight.deployments.get(one.name, {}).get("status", {}).get("availableReplicas") for one in stack.components

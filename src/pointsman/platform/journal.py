@@ -24,10 +24,6 @@ class Journal:
     done: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def interrupted(self) -> bool:
-        return not self.finished and bool(self.done)
-
     def begun(self) -> "Journal":
         """Return the journal of a run that begins: one that goes on where the last was cut, or a new one."""
         return replace(self, finished=False, done=self.done if not self.finished else {})

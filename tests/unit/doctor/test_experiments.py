@@ -2,11 +2,11 @@
 
 import pytest
 
-from pointsman.doctor.experiments import Answer, judge, prompt
+from pointsman.doctor.experiments import ProbeAnswer, judge, prompt
 
 
-def answers(pods: str) -> list[Answer]:
-    return [Answer(pod=f"sim-{one}") for one in pods]
+def answers(pods: str) -> list[ProbeAnswer]:
+    return [ProbeAnswer(pod=f"sim-{one}") for one in pods]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_round_robin(pods: str, of: int, passed: bool, words: str) -> None:
     assert (result.passed, words in result.evidence) == (passed, True), result
 
 
-@pytest.mark.parametrize("broken", [Answer(pod="", status=503, why="status 503: no"), Answer(pod="")])
-def test_an_answer_from_nobody_proves_nothing(broken: Answer) -> None:
+@pytest.mark.parametrize("broken", [ProbeAnswer(pod="", status=503, why="status 503: no"), ProbeAnswer(pod="")])
+def test_an_answer_from_nobody_proves_nothing(broken: ProbeAnswer) -> None:
     result = judge("prefix-cache", [*answers("aa"), broken], pods=2)
     assert not result.passed
     assert result.evidence == f"1 of 3 requests: {broken.why or 'no x-inference-pod in the answer'}"

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.render.serving.services import ALL, BARE, MESH, document, rendered
 
 from pointsman.kube import Condition
-from pointsman.operator.llmfindings import LLMFindings, Sight, failed, look, stopped
+from pointsman.operator.llmfindings import LLMFindings, ObservedService, failed, look, stopped
 from pointsman.render.manifests.facts import Facts
 
 NAMES = ("phi3-kserve", "phi3-kserve-router-scheduler", "phi3-kserve-gateway")
@@ -22,12 +22,12 @@ def yes(*types: str, status: str = "True") -> list[dict[str, Any]]:
     return [{"type": type_, "status": status, "reason": "R", "message": "so it is"} for type_ in types]
 
 
-def sight(**more: Any) -> Sight:
+def sight(**more: Any) -> ObservedService:
     seen: dict[str, Any] = {"deployments": {name: deployment(name) for name in NAMES}, "pods": []}
-    return Sight(**seen | more)
+    return ObservedService(**seen | more)
 
 
-def on_mesh(**more: Any) -> Sight:
+def on_mesh(**more: Any) -> ObservedService:
     listener = {"name": "https", "port": 8443, "protocol": "HTTPS"}
     gateway = {
         "spec": {"listeners": [listener]},

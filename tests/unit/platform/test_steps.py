@@ -68,7 +68,7 @@ def test_an_interrupted_run_is_gone_on_with_and_a_finished_one_begun_anew() -> N
     first, second = steps_of(WHOLE)[:2]
     journal = Journal().begun().with_done(first, version="1.2.3")
     kept = read_journal(write_journal(journal))
-    assert kept.interrupted
+    assert not kept.finished
     again = kept.begun()
     assert again.has(first)
     assert not again.has(second)

@@ -69,13 +69,6 @@ class PickRow(msgspec.Struct, frozen=True, kw_only=True):
     lost: Sequence[tuple[str, int]]  # by filter: how many endpoints it dropped
     reason: str  # where there are no bars
 
-    @property
-    def margin(self) -> float | None:
-        """By how much the pick was better than the runner-up."""
-        if self.score is None or self.runner_score is None:
-            return None
-        return self.score - self.runner_score
-
 
 def shown(text: str) -> str:
     """Return somebody else's text as far as it is shown."""

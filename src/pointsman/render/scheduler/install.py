@@ -29,7 +29,7 @@ from pointsman.render.manifests.stack import Component, Notice, Piece
 from pointsman.render.scheduler import patches, picker, routes
 from pointsman.render.scheduler.limits import breaches
 from pointsman.render.scheduler.places import GATEWAY_COMPONENT, Places, picks, places_of
-from pointsman.render.scheduler.routes import POOLED, Trouble
+from pointsman.render.scheduler.routes import POOLED, RouteProblem
 from pointsman.render.scheduler.ways import Abilities, Choice, choose
 
 Taken = tuple[str, str, str]
@@ -316,7 +316,7 @@ def _patched(
     spec: SchedulerSpec,
     config: SchedulerPicker,
     way: Way | None,
-    found: Sequence[Trouble],
+    found: Sequence[RouteProblem],
     *,
     places: Places,
     around: Surroundings,
@@ -353,7 +353,7 @@ def _guarded(*, patched: bool, ejected: bool) -> Notice:
     return Notice(type=kind, holds=False, reason="EnvoyFilterDisabled", message=text)
 
 
-def _honoured(found: Sequence[Trouble], *, patched: bool) -> list[Notice]:
+def _honoured(found: Sequence[RouteProblem], *, patched: bool) -> list[Notice]:
     """Say which routes of others to the pool do not ask its picker."""
     left = [one for one in found if not (patched and one.repair)]
     repaired = [one.route for one in found if patched and one.repair]

@@ -143,7 +143,7 @@ def _backends(document: Object) -> Iterable[Object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
+class RouteProblem:
     """A rule of somebody's route to our pool for which picks do not count."""
 
     route: str
@@ -153,7 +153,7 @@ class Trouble:
     """What Istio calls the route, where a patch of ours can put it right."""
 
 
-def troubles(found: Iterable[Object], *, places: Places) -> list[Trouble]:
+def troubles(found: Iterable[Object], *, places: Places) -> list[RouteProblem]:
     """Return what is wrong with routes on our gateway that lead to our pool."""
     return [
         one
@@ -177,7 +177,7 @@ def _is_attached(document: Object, places: Places) -> bool:
     )
 
 
-def _troubles(document: Object, number: int, rule: Object, places: Places) -> Iterable[Trouble]:
+def _troubles(document: Object, number: int, rule: Object, places: Places) -> Iterable[RouteProblem]:
     metadata = document["metadata"]
     pools = [ref for ref in rule.get("backendRefs") or () if ref.get("kind") == "InferencePool"]
     ours = {"name": places.pool, "namespace": places.pools.namespace}
@@ -189,11 +189,11 @@ def _troubles(document: Object, number: int, rule: Object, places: Places) -> It
     name = f"{metadata['namespace']}.{metadata['name']}.{number}"
     if len(pools) > 1:
         text = f"{what} leads to {len(pools)} pools, and the gateway asks the picker of the last one for all of them"
-        yield Trouble(route=name, reason="WeightedPools", message=f"{text}: make a rule for each pool")
+        yield RouteProblem(route=name, reason="WeightedPools", message=f"{text}: make a rule for each pool")
         return
     if any(one.get("type") == "CORS" for one in rule.get("filters") or ()):
         text = f"{what} has a CORS filter, with which Istio does not ask the picker at all, not even in FailClose"
         if "name" in rule:
-            yield Trouble(route=name, reason="CORS", message=f"{text}: remove the filter, or the rule's name")
+            yield RouteProblem(route=name, reason="CORS", message=f"{text}: remove the filter, or the rule's name")
         else:
-            yield Trouble(route=name, reason="CORS", message=f"{text}: remove the filter", repair=name)
+            yield RouteProblem(route=name, reason="CORS", message=f"{text}: remove the filter", repair=name)

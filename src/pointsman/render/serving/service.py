@@ -64,7 +64,7 @@ class LLMStack:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class ServingCluster:
     """What a service is rendered for."""
 
     facts: Facts
@@ -77,7 +77,7 @@ class Cluster:
 def llm_stack(
     resource: LLMInferenceService,
     document: Mapping[str, Any],
-    cluster: Cluster,
+    cluster: ServingCluster,
     *,
     configs: Configs,
     picker_configs: Mapping[str, str] | None = None,

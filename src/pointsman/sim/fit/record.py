@@ -65,7 +65,7 @@ def _size(rng: random.Random, mean: int, *, least: int, most: int) -> int:
     return max(min(int(drawn), most), min(least, most))
 
 
-class Recorded(NamedTuple):
+class RecordedRun(NamedTuple):
     """What a recording holds."""
 
     meta: dict[str, Any]
@@ -73,7 +73,7 @@ class Recorded(NamedTuple):
     log: list[str] | None = None  # vLLM's lines about its steps; None where its log was not named
 
 
-async def record(url: str, load: Load, *, settings: Mapping[str, Any], log: EngineLog | None = None) -> Recorded:
+async def record(url: str, load: Load, *, settings: Mapping[str, Any], log: EngineLog | None = None) -> RecordedRun:
     """Send the load to the engine at the URL, and return what was seen.
 
     Raises UserError when the engine cannot be reached, or answers nothing.
@@ -85,12 +85,12 @@ async def record(url: str, load: Load, *, settings: Mapping[str, Any], log: Engi
             planned = list(plan(load))
             rows = await _send(http, meta, planned, seed=load.seed)
             lines = None if log is None else await log.upto(sum(each.prompt for each in planned))
-            return Recorded(meta, rows, lines)
+            return RecordedRun(meta, rows, lines)
     except (httpx2.HTTPError, LookupError, ValueError) as error:
         raise UserError(f"{url} does not answer as vLLM does: {error or type(error).__name__}") from None
 
 
-def write(out: Path, recorded: Recorded) -> str:
+def write(out: Path, recorded: RecordedRun) -> str:
     """Write the recording, and return what is in it.
 
     Raises UserError when nothing was answered, or the folder cannot be written.

@@ -44,7 +44,6 @@ class Replay:
     batches: Sequence[Batch]
     first_steps: Sequence[int]  # per request, the number of the step that gave its first token
     last_steps: Sequence[int]
-    start_steps: Sequence[int]  # … and of the first step that computed some of its prompt
 
 
 def replay(recording: Recording, model: StepModel) -> Replay:
@@ -55,7 +54,6 @@ def replay(recording: Recording, model: StepModel) -> Replay:
     number = 0
     first: dict[Seq, int] = {}
     last: dict[Seq, int] = {}
-    started: dict[Seq, int] = {}
 
     def note(steps: list[Step]) -> None:
         nonlocal number
@@ -63,8 +61,6 @@ def replay(recording: Recording, model: StepModel) -> Replay:
             number += 1
             first.update(dict.fromkeys(step.joined, number))
             last.update(dict.fromkeys(step.finished, number))
-            for seq in engine.state.running:
-                started.setdefault(seq, number + 1)
 
     for index, request in enumerate(recording.requests):
         note(engine.advance(request.arrival))
@@ -72,13 +68,10 @@ def replay(recording: Recording, model: StepModel) -> Replay:
         keys = range(index << 32, (index << 32) + blocks) if recording.engine.blocks is not None else ()
         work = Work(str(index), request.prompt_tokens, request.output_tokens, keys)
         seqs.append(engine.submit(work, now=request.arrival))
-        if seqs[-1] in engine.state.running:
-            started[seqs[-1]] = number + 1
     while (wake := engine.next_wake) is not None:
         note(engine.advance(wake))
     requests = [
         Recorded(s.work.prompt_tokens, s.work.output_tokens, s.arrival, s.scheduled_at, s.first_token_at, s.finished_at)
         for s in seqs
     ]
-    order = [first[s] for s in seqs], [last[s] for s in seqs], [started.get(s, first[s]) for s in seqs]
-    return Replay(requests, batches, *order)
+    return Replay(requests, batches, [first[s] for s in seqs], [last[s] for s in seqs])

@@ -61,7 +61,7 @@ def decided(pool: Pool, *, traced: bool = True, **request: Any) -> tuple[PickRow
     return pick_row(record, number=7), record.to_json()
 
 
-def test_a_pick_has_its_runner_up_its_margin_and_each_scorers_part() -> None:
+def test_a_pick_has_its_runner_up_and_each_scorers_part() -> None:
     pool = pool_of(
         {"waiting": 4, "kv_usage": 0.5}, {"waiting": 0, "kv_usage": 0.25}, {"waiting": 2, "role": "prefill"},
         {"waiting": 1, "kv_usage": 0.0},
@@ -69,7 +69,6 @@ def test_a_pick_has_its_runner_up_its_margin_and_each_scorers_part() -> None:
     row, explained = decided(pool)
     assert (row.number, row.picked, row.name, row.candidates) == (7, "10.0.0.1:80", "pod-1", 4)
     assert (row.score, row.runner, row.runner_score) == (2.75, "10.0.0.3:80", 2.5)
-    assert row.margin == 0.25
     assert [(bar.scorer, bar.weight, bar.picked, bar.runner) for bar in row.bars] == [
         ("queue-scorer", 2.0, 2.0, 1.5),
         ("kv-cache-utilization-scorer", 1.0, 0.75, 1.0),
@@ -81,13 +80,14 @@ def test_a_pick_has_its_runner_up_its_margin_and_each_scorers_part() -> None:
 
 def test_a_pick_that_was_not_traced_has_no_bars_and_all_else() -> None:
     row, explained = decided(pool_of({"waiting": 1}, {"waiting": 0}), traced=False)
-    assert (row.bars, row.lost, row.picked, row.margin) == ([], [], "10.0.0.1:80", 2.0)
+    assert (row.bars, row.lost, row.picked) == ([], [], "10.0.0.1:80")
+    assert (row.score, row.runner_score) == (3.0, 1.0)
     assert row.reason == explained["reason"]
 
 
 def test_the_only_endpoint_has_no_runner_up() -> None:
     row, _ = decided(pool_of({"waiting": 1}))
-    assert (row.runner, row.runner_score, row.margin) == ("", None, None)
+    assert (row.runner, row.runner_score) == ("", None)
 
 
 def test_a_request_without_a_body_is_drawn_and_says_so() -> None:

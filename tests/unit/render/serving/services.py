@@ -7,7 +7,7 @@ from typing import Any
 from pointsman.api import parse_service
 from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.policy import Policy
-from pointsman.render.serving.service import Cluster, LLMStack, llm_stack
+from pointsman.render.serving.service import LLMStack, ServingCluster, llm_stack
 from pointsman.render.serving.settings import ServingSettings
 
 BARE = Facts()
@@ -34,7 +34,7 @@ def rendered(
 ) -> LLMStack:
     """Return a service on a cluster."""
     resource = parse_service(written, source="a test")
-    return llm_stack(resource, written, Cluster(facts=facts, **more), configs=configs or {})
+    return llm_stack(resource, written, ServingCluster(facts=facts, **more), configs=configs or {})
 
 
 @dataclass(frozen=True, kw_only=True)

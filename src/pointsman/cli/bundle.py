@@ -77,13 +77,13 @@ class From:
     installed: str = ""
     "Take the newest bundle of the catalog that this installed version can go to."
     registry_insecure: bool = False
-    "Allow registries without TLS or with certificates that nobody vouches for."
+    "Allow registries without TLS or with untrusted certificates."
     registry_username: str = ""
     "User for the registry; else what podman and docker have on file."
     registry_password: str = ""
     "Password for the registry."
     registry_ca: Path | None = None
-    "Authority that vouches for the registry, in PEM."
+    "CA certificates of the registry (PEM)."
 
     def read(self, source: str) -> Bundle:
         """Return the bundle that a source names."""

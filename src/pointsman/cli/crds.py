@@ -39,7 +39,7 @@ class Where:
     kubeconfig: Path | None = None
     "Cluster to work on; else KUBECONFIG or the home file, as kubectl takes them."
     owner: str = OWNER
-    "Name on our stamp: definitions with another name on it belong to another installation."
+    "Name of this installation: definitions whose owner annotation has another name are not ours."
     timeout: float = 60.0
     "Seconds to wait for the API server, each time that it has to do something."
 
@@ -172,7 +172,7 @@ def check(file: Path, *, against: Path | None = None, where: Where | None = None
     file
         Definitions to judge.
     against
-        File with the definitions of before; else those of the cluster.
+        File with the old definitions; else those of the cluster.
     where
         Which cluster.
 

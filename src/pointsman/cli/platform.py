@@ -37,9 +37,9 @@ class PlatformFile:
     bundles: Annotated[Path | None, Parameter(env_var="POINTSMAN_BUNDLES")] = None
     "Folder of bundles to look in before the registry is asked."
     registry_insecure: bool = False
-    "Allow registries without TLS or with certificates that nobody vouches for."
+    "Allow registries without TLS or with untrusted certificates."
     registry_ca: Path | None = None
-    "Authority that vouches for the registry, in PEM."
+    "CA certificates of the registry (PEM)."
 
     def read(self) -> "Platform":
         """Return the platform."""
@@ -239,7 +239,7 @@ def upgrade(
     names
         Components; else all that are installed.
     rollback
-        Put back the release of before; definitions stay.
+        Roll back to the previous Helm release; definitions stay as they are.
     accept_breaking
         Change definitions also in ways that existing objects may not survive.
     where

@@ -18,7 +18,7 @@ WORKERS ?= 4
 	charts deploy deploy-all deploy-kserve status undeploy
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 up: $(VENV)/.runtime  ## run the stack on this machine (Ctrl-C stops it); ARGS="--replicas 5"
 	@$(BIN)/pointsman up $(ARGS)

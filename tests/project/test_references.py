@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -116,3 +117,10 @@ def test_decisions_are_numbered_without_gaps_and_named_in_their_first_line() -> 
         text = file.read_text()
         assert text.startswith(f"# {number}. "), file.name
         assert re.search(r"^## .*([Rr]ejected|Alternatives)", text, re.MULTILINE), file.name
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    (phony,) = re.findall(r"^\.PHONY: (.*)", text, re.MULTILINE)
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert sorted(line.split()[0] for line in shown.splitlines()) == sorted(phony.split())

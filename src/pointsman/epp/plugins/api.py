@@ -151,6 +151,10 @@ class RequestCost(msgspec.Struct, frozen=True, kw_only=True):
         cached = self.matches.cached.get(target, 0) * self.matches.block_tokens
         return max(0, self.prompt - cached) + self.output
 
+    def media_at(self, target: str) -> int:
+        """Return how many of them are of images, videos and sounds: what is cached is taken for text first."""
+        return min(self.media, self.at(target))
+
 
 class EncoderMatches(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a request's images, videos and sounds each endpoint has encoded; who has none is left out."""

@@ -100,6 +100,9 @@ class TokenLoadParameters(Parameters):
     )
 
 
+_NO_COST = RequestCost(prompt=0)
+
+
 class TokenLoadScorer:
     """The fewer tokens are to be computed, with this request's, the better: 1 − min(tokens, threshold) / threshold."""
 
@@ -112,13 +115,11 @@ class TokenLoadScorer:
     def score(self, request: Request, endpoints: Endpoints) -> Sequence[float]:
         """Compare each sum with the threshold."""
         limit = self._threshold
-        cost = self._cost.of(request)
-        loads: Sequence[float]
-        if cost is None:
-            loads = [endpoint.inflight_tokens for endpoint in endpoints]
-        else:
-            extra = self._more * cost.media if self._more and cost.media else 0.0
-            loads = [endpoint.inflight_tokens + cost.at(endpoint.target) + extra for endpoint in endpoints]
+        cost = self._cost.of(request) or _NO_COST
+        loads: Sequence[float] = [endpoint.inflight_tokens + cost.at(endpoint.target) for endpoint in endpoints]
+        if self._more:
+            media = [endpoint.inflight_media + cost.media_at(endpoint.target) for endpoint in endpoints]
+            loads = [load + self._more * min(part, load) for load, part in zip(loads, media, strict=True)]
         return [1.0 if load <= 0 else 1.0 - min(load, limit) / limit for load in loads]
 
 
@@ -140,15 +141,15 @@ class AdaptiveRange(Parameters):
 
 
 class Normalization(Parameters):
-    """How values become scores: one of the two."""
+    """How values become scores: one of the two; the adaptive range when neither is given."""
 
     fixed_range: FixedRange | None = None
     adaptive_range: AdaptiveRange | None = None
 
     @model_validator(mode="after")
     def _one(self) -> "Normalization":
-        if (self.fixed_range is None) == (self.adaptive_range is None):
-            raise ValueError("give exactly one of fixedRange and adaptiveRange")
+        if self.fixed_range is not None and self.adaptive_range is not None:
+            raise ValueError("give only one of fixedRange and adaptiveRange")
         return self
 
 
@@ -156,7 +157,7 @@ class LinearAlgorithm(Parameters):
     """A straight line from one end of the range to the other."""
 
     type: Literal["linear_lower_is_better", "linear_higher_is_better"]
-    normalization: Normalization
+    normalization: Normalization = Normalization()
 
 
 class AttributeScorerParameters(Parameters):

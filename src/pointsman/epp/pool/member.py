@@ -36,8 +36,8 @@ class Member:
     """An endpoint with the numbers that belong to it."""
 
     __slots__ = (
-        "_keeper", "_mark", "_trust", "attributes", "began", "ended", "endpoint", "host", "inflight", "metrics",
-        "picks", "probes", "scrape_failures", "standing", "tokens", "view",
+        "_keeper", "_mark", "_trust", "attributes", "began", "ended", "endpoint", "host", "inflight", "media",
+        "metrics", "picks", "probes", "scrape_failures", "standing", "tokens", "view",
     )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, *, keeper: Keeper | None = None) -> None:
@@ -46,6 +46,7 @@ class Member:
         self._trust = 0.0
         self.inflight = 0
         self.tokens = 0  # of prompts that are not prefilled yet
+        self.media = 0  # … of their images, videos and sounds
         self.picks = 0  # requests that we sent here, for the metrics
         self.began = 0  # … and those that Envoy's retry brought
         self.ended = 0
@@ -105,23 +106,26 @@ class Member:
             self._trust = now_trusted
             self._renew()
 
-    def enter(self, tokens: int = 0) -> None:
+    def enter(self, tokens: int = 0, media: int = 0) -> None:
         """Count a request that begins here."""
         self.began += 1
         self.inflight += 1
         self.tokens += tokens
+        self.media += media
         self._renew()
 
-    def leave(self, tokens: int = 0) -> None:
+    def leave(self, tokens: int = 0, media: int = 0) -> None:
         """Count a request that is over here."""
         self.ended += 1
         self.inflight -= 1
         self.tokens -= tokens
+        self.media -= media
         self._renew()
 
-    def prefilled(self, tokens: int) -> None:
+    def prefilled(self, tokens: int, media: int = 0) -> None:
         """Count prompt tokens that are no longer to be worked on."""
         self.tokens -= tokens
+        self.media -= media
         self._renew()
 
     def judge(self, *, ok: bool, connection: bool = False) -> None:
@@ -153,6 +157,7 @@ class Member:
             kv_usage=metrics.kv_usage,
             inflight_requests=inflight,
             inflight_tokens=self.tokens,
+            inflight_media=self.media,
             metrics=metrics,
             attributes=self.attributes,
         )

@@ -37,16 +37,17 @@ class CountsRequest(Protocol):
 class Reservation:
     """One request's place at an endpoint, from its pick to its end, and what is learnt from it on the way."""
 
-    __slots__ = ("_member", "_probe", "_tokens", "meter", "sent_to")
+    __slots__ = ("_media", "_member", "_probe", "_tokens", "meter", "sent_to")
 
-    def __init__(self, member: Member, *, tokens: int = 0) -> None:
+    def __init__(self, member: Member, *, tokens: int = 0, media: int = 0) -> None:
         self._member: Member | None = member
         self._tokens = tokens
+        self._media = media
         self._probe = member.standing.state is _PROBE
         self.meter: CountsRequest | None = None
         self.sent_to = member.endpoint.target  # another where one address stands before several endpoints
         member.picks += 1
-        member.enter(tokens)
+        member.enter(tokens, media)
         if self._probe:
             member.probe(+1)
 
@@ -61,9 +62,9 @@ class Reservation:
         if old is None or old is member:
             return
         self._end_probe(old)
-        old.leave(self._tokens)
+        old.leave(self._tokens, self._media)
         old.judge(ok=False, connection=True)
-        member.enter(self._tokens)
+        member.enter(self._tokens, self._media)
         self._member = member
 
     def answered(self, status: int) -> None:
@@ -83,15 +84,15 @@ class Reservation:
     def first_byte(self) -> None:
         """The prompt is prefilled: its tokens weigh no more."""
         if self._member is not None and self._tokens:
-            self._member.prefilled(self._tokens)
-            self._tokens = 0
+            self._member.prefilled(self._tokens, self._media)
+            self._tokens = self._media = 0
 
     def release(self) -> None:
         """Free the place; harmless when it is free already."""
         member, self._member = self._member, None
         if member is not None:
             self._end_probe(member)
-            member.leave(self._tokens)
+            member.leave(self._tokens, self._media)
             if self.meter is not None:
                 self.meter.ended()
 

@@ -69,6 +69,7 @@ class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
     kv_usage: float = 0.0
     inflight_requests: int = 0  # ours, from pick to end
     inflight_tokens: int = 0  # prompt tokens of ours that are not prefilled yet
+    inflight_media: int = 0  # … those of them that are of images, videos and sounds
     metrics: EndpointMetrics = NEVER_SCRAPED
     attributes: Mapping[str, float] = _NOTHING  # custom metrics, by `attributeKey`
 

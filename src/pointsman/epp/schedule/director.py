@@ -58,8 +58,8 @@ class StagedReservation(Reservation):
 
     __slots__ = ("_stages",)
 
-    def __init__(self, member: Member, *, tokens: int, stages: Sequence[Reservation]) -> None:
-        super().__init__(member, tokens=tokens)
+    def __init__(self, member: Member, *, tokens: int, media: int, stages: Sequence[Reservation]) -> None:
+        super().__init__(member, tokens=tokens, media=media)
         self._stages = list(stages)
 
     def first_byte(self) -> None:
@@ -242,14 +242,19 @@ class Director:
 
     def _reserve(self, outcome: Outcome, member: Member) -> Reservation:
         """Count the request where it decodes and, until its first byte, where its other stages run."""
-        tokens = self.scheduler.tokens(outcome, member.endpoint.target)
+        target, scheduler = member.endpoint.target, self.scheduler
+        tokens, media = scheduler.tokens(outcome, target), scheduler.media(outcome, target)
         stages = []
         if len(outcome.results) > 1:
             for profile, picked in outcome.results.items():
                 other = None if picked is None or profile == outcome.primary else self.pool.get(picked.first.target)
                 if other is not None:
-                    stages.append(Reservation(other, tokens=self.scheduler.tokens(outcome, other.endpoint.target)))
-        return StagedReservation(member, tokens=tokens, stages=stages) if stages else Reservation(member, tokens=tokens)
+                    at = other.endpoint.target
+                    work = scheduler.tokens(outcome, at)
+                    stages.append(Reservation(other, tokens=work, media=scheduler.media(outcome, at)))
+        if stages:
+            return StagedReservation(member, tokens=tokens, media=media, stages=stages)
+        return Reservation(member, tokens=tokens, media=media)
 
     def _draw(self, request: Request, candidates: Sequence[Member], *, at: float) -> tuple[Decision, Reservation]:
         """Pick for a request without a body: there is nothing to schedule by, so anyone will do."""

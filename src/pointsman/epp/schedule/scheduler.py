@@ -263,6 +263,11 @@ class Scheduler:
         cost = self._parts.cost.of(outcome.request) if self._parts.cost is not None else None
         return cost.at(target) if cost is not None else 0
 
+    def media(self, outcome: Outcome, target: str) -> int:
+        """Return how many of those tokens are of images, videos and sounds."""
+        cost = self._parts.cost.of(outcome.request) if self._parts.cost is not None else None
+        return cost.media_at(target) if cost is not None and cost.media else 0
+
     def respond(self, request: Request, endpoint: EndpointView, *, served: str | None = None) -> list[tuple[str, str]]:
         """Return what plugins add to the response's headers; `served` is whom the proxy names, if it says anything."""
         if served is not None:

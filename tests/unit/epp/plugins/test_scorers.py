@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.epp.plugins.making import INFLIGHT, costing, endpoint, make, request, several
 
-from pointsman.epp.plugins.api import INFLIGHT_LOAD, Key, RequestCost
+from pointsman.epp.plugins.api import INFLIGHT_LOAD, Key, PrefixMatches, RequestCost
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,7 @@ def test_token_load_is_full_marks_where_nothing_is_known() -> None:
             [0.0, 40 / 190, 1.0, 0.0],
             id="higher, adaptive",
         ),
+        pytest.param({"type": "linear_higher_is_better"}, [0.0, 40 / 190, 1.0, 0.0], id="adaptive unless it says so"),
     ],
 )
 def test_endpoint_attribute(algorithm: dict[str, Any], expected: list[float]) -> None:
@@ -96,3 +97,21 @@ def test_tokens_of_images_may_weigh_more() -> None:
     assert make("token-load-scorer", queueThresholdTokens=1000).score(asked, [endpoint("a")]) == [0.7]
     heavy = make("token-load-scorer", queueThresholdTokens=1000, nonTextTokenWeight=2)
     assert heavy.score(asked, [endpoint("a")]) == [0.6]
+
+
+def test_tokens_of_images_that_are_in_flight_weigh_as_much() -> None:
+    views = [endpoint("a", inflight_tokens=200, inflight_media=200), endpoint("b", inflight_tokens=300)]
+    plain = make("token-load-scorer", queueThresholdTokens=1000)
+    assert plain.score(request(), views) == pytest.approx([0.8, 0.7])
+    heavy = make("token-load-scorer", queueThresholdTokens=1000, nonTextTokenWeight=2)
+    assert heavy.score(request(), views) == pytest.approx([0.6, 0.7])
+    light = make("token-load-scorer", queueThresholdTokens=1000, nonTextTokenWeight=0.5)
+    assert light.score(request(), views) == pytest.approx([0.9, 0.7])
+
+
+def test_what_is_cached_of_a_prompt_weighs_nothing() -> None:
+    matches = PrefixMatches(total=10, block_tokens=30, blocks={"a:8000": 10}, cached={"a:8000": 10})
+    cost = RequestCost(prompt=300, media=100, matches=matches)
+    asked = request(attributes={Key[RequestCost](INFLIGHT_LOAD, producer=INFLIGHT).name: cost})
+    heavy = make("token-load-scorer", queueThresholdTokens=1000, nonTextTokenWeight=2)
+    assert heavy.score(asked, [endpoint("a"), endpoint("b")]) == pytest.approx([1.0, 0.6])

@@ -269,6 +269,18 @@ def roles(*names: str) -> list[tuple[Endpoint, EndpointMetrics]]:
     return [pod(at + 1, labels={"llm-d.ai/role": role}) for at, role in enumerate(names)]
 
 
+def test_tokens_of_media_are_counted_until_they_are_prefilled() -> None:
+    director = direct(pod(1), config=HEAD + "plugins: [{type: token-load-scorer}]")
+    prompt = Prompt(tokens=500, media_tokens=300)
+    _, reservation = director.direct(Request(id="r", headers={}, prompt=prompt))
+    view = director.pool.members[0].view
+    assert (view.inflight_tokens, view.inflight_media) == (500, 300)
+    reservation.first_byte()
+    reservation.release()
+    view = director.pool.members[0].view
+    assert (view.inflight_tokens, view.inflight_media) == (0, 0)
+
+
 def test_prefill_elsewhere_is_named_in_a_header_and_counted_until_the_first_byte() -> None:
     director = direct(*roles("prefill", "decode"), config=DISAGG)
     decision, reservation = director.direct(Request(id="r", headers={}, prompt=Prompt(tokens=100)))

@@ -145,7 +145,7 @@ def served_model_families(plugins: Callable[[], Iterable[tuple[Labels, CountsUnl
     )
     yield _counter(
         f"{stem}_unlisted_candidates_total",
-        "… and were dropped, because they do not.",
+        "… and had given no list of their models.",
         by,
         lambda: {name[:1]: one.unlisted for name, one in plugins()},
     )

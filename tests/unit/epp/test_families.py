@@ -91,8 +91,8 @@ schedulingProfiles: [{name: default, plugins: [{pluginRef: served-model-filter}]
         line for family in plugin_families(builder.meters, made=lambda: built.made) for line in family.render()
     )
     stem, name = "llm_d_epp_served_model_filter", 'plugin_name="served-model-filter"'
-    outcomes = {"listed": 1, "unlisted": 1, "fallback": 1, "not_applicable": 2}
+    outcomes = {"listed": 1, "unlisted": 2, "fallback": 1, "not_applicable": 1}
     for outcome, count in outcomes.items():
         assert f'{stem}_decisions_total{{{name},outcome="{outcome}"}} {count}\n' in text
-    assert f"{stem}_candidates_total{{{name}}} 10\n" in text
+    assert f"{stem}_candidates_total{{{name}}} 7\n" in text
     assert f"{stem}_unlisted_candidates_total{{{name}}} 3\n" in text

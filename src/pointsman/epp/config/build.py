@@ -121,7 +121,8 @@ class Builder:
         found = [*problems, *work.problems, *self._also(plan)]
         if found:
             raise ConfigError(found, name=name)
-        plan = replace(plan, plugins=tuple(each.declared for each in work.made.values()))
+        made = tuple(each.declared for each in work.made.values())
+        plan = replace(plan, plugins=made, warnings=(*plan.warnings, *work.missing()))
         return Built(plan=plan, scheduler=Scheduler(self._parts(plan, work.made, order)), made=work.made)
 
     def _parts(self, plan: ConfigPlan, made: Mapping[str, Made], producers: Sequence[str]) -> Parts:
@@ -280,6 +281,16 @@ class _Work:
         elif key.producer != _DEFAULT_PRODUCERS.get(key.kind):
             hint = nearest(key.producer, self.made)
             self._report(consumer, f"needs {key.kind} from {key.producer!r}, which is no plugin{hint}")
+
+    def missing(self) -> list[str]:
+        """Return whom filters and scorers would read from, and nobody declared; they work without, as in llm-d."""
+        return [
+            f"{made.declared.path}: no plugin is named {key.producer!r}, so it works without: add it, or mend the name"
+            for made in self.made.values()
+            if not PRODUCE.on(made.plugin)
+            for key in getattr(made.plugin, "prefers", ())
+            if key.producer not in self.made
+        ]
 
     def producers_in_order(self) -> list[str]:
         graph: dict[str, set[str]] = {}

@@ -323,7 +323,7 @@ def _modernise(document: Document, *, warnings: list[str]) -> Document:
     if document.parser is not None:
         warnings.append("parser: deprecated: write it as an entry of requestHandler.parsers")
         if not document.request_handler.parsers:
-            change["request_handler"] = RequestHandlerSpec(parsers=(document.parser,))
+            change["request_handler"] = document.request_handler.model_copy(update={"parsers": (document.parser,)})
         change["parser"] = None
     if document.saturation_detector is not None:
         warnings.append("saturationDetector: deprecated: write it as flowControl.saturationDetector")

@@ -223,7 +223,7 @@ class EndpointAttributeFilter:
 class RangeParameters(Parameters):
     """What `context-length-aware` takes."""
 
-    label: str = "llm-d.ai/context-length-range"
+    label: str = Field(default="llm-d.ai/context-length-range", min_length=1)
     enable_filtering: bool = False
 
 
@@ -314,13 +314,13 @@ class ServedModelFilter:
         Raises ServiceUnavailable when nobody has it.
         """
         model = request.target_model or request.model
-        self.candidates += len(endpoints)
-        if not model or all(each.metrics.models is None for each in endpoints):
+        if not model:
             self.outcomes["not_applicable"] += 1
             return endpoints
+        self.candidates += len(endpoints)
+        self.unlisted += sum(each.metrics.models is None for each in endpoints)
         fails = self._strict or any(model in each.metrics.adapters for each in endpoints)
         kept = [each for each in endpoints if (not fails if (has := each.metrics.models) is None else model in has)]
-        self.unlisted += len(endpoints) - len(kept)
         if kept:
             listed = any(model in (each.metrics.models or ()) for each in kept)
             self.outcomes["listed" if listed else "unlisted"] += 1

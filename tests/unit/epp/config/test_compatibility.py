@@ -4,7 +4,7 @@ import random
 import textwrap
 
 import pytest
-from tests.unit.epp.config.loading import HEAD, problems
+from tests.unit.epp.config.loading import HEAD, build, problems
 
 from pointsman.core.documents import parse_yaml
 from pointsman.epp.config.build import Builder
@@ -168,3 +168,22 @@ def test_the_effective_configuration_is_of_the_newest_version() -> None:
     assert shown.startswith("apiVersion: llm-d.ai/v1\n")
     assert parse_yaml(shown, name="shown")["dataLayer"]["discovery"] == {"endpoints": {"pluginRef": "my-disc"}}
     assert load(shown).warnings == ()
+
+
+def test_an_old_parser_moves_and_takes_nothing_with_it() -> None:
+    text = HEAD + "parser: {pluginRef: openai-parser}\nrequestHandler: {propagatePriority: true}"
+    handler = read_config(text, name="c").document.request_handler
+    assert handler.propagate_priority and [each.plugin_ref for each in handler.parsers] == ["openai-parser"]
+
+
+def test_who_can_do_without_a_producer_is_warned_when_it_is_not_there() -> None:
+    scorer = "{type: endpoint-attribute-weight-scorer, parameters: {attributeKey: g, producer: gone, weights: {a: 1}}}"
+    built = build(f"plugins: [{scorer}]", allow_experimental=True)
+    assert built.plan.warnings == (
+        "plugins[0]: no plugin is named 'gone', so it works without: add it, or mend the name",
+    )
+
+
+def test_a_context_length_label_must_have_a_name() -> None:
+    (found,) = problems("plugins: [{type: context-length-aware, parameters: {label: ''}}]")
+    assert found.startswith("plugins[0].parameters.label:")

@@ -170,6 +170,20 @@ def test_only_who_serves_the_model_is_left() -> None:
     assert names(make("served-model-filter").filter(asked, [serving("c")])) == ["c"]
 
 
+def test_without_any_list_strictness_decides_and_what_is_counted_are_those_without_one() -> None:
+    asked, views = request(target_model="base"), [serving("c"), serving("d")]
+    lenient, strict = make("served-model-filter"), make("served-model-filter", onMissing="Fail")
+    assert names(lenient.filter(asked, views)) == ["c", "d"]
+    with pytest.raises(ServiceUnavailable):
+        strict.filter(asked, views)
+    assert (lenient.outcomes, strict.outcomes) == ({"unlisted": 1}, {"empty": 1})
+    counting = make("served-model-filter")
+    counting.filter(asked, [serving("a", "base"), serving("b", "other"), serving("c")])
+    counting.filter(request(), [serving("a", "base")])
+    assert (counting.candidates, counting.unlisted) == (3, 1)
+    assert counting.outcomes == {"listed": 1, "not_applicable": 1}
+
+
 def test_a_model_that_nobody_serves_is_503() -> None:
     views, asked = [serving("b", "other")], request(target_model="base")
     with pytest.raises(ServiceUnavailable, match="no endpoint serves the model 'base'"):

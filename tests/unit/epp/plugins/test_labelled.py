@@ -18,9 +18,9 @@ def test_a_label_becomes_an_attribute_and_its_values_have_weights() -> None:
     scorer = make(
         "endpoint-attribute-weight-scorer", attributeKey="gpu-type", producer="", weights={"h100": 4, "a100": 1}
     )
-    assert scorer.score(known, views) == [1.0, 0.25, 0.0, 0.0]
-    assert scorer.score(request(), views) == [0.0] * 4
-    assert [key.producer for key in scorer.consumes] == ["label-producer"]
+    assert scorer.score(known, views) == [1.0, 0.25, 0.25, 0.25], "who has no weight has the least"
+    assert scorer.score(request(), views) == [0.25] * 4
+    assert [key.producer for key in scorer.prefers] == ["label-producer"]
 
 
 @pytest.mark.parametrize("weights", [{}, {"a": 0}, {"a": -1}, {"a": float("inf")}])
@@ -46,3 +46,15 @@ def test_the_near_are_preferred_to_the_far() -> None:
     ]
     assert make("topology-affinity-filter").filter(request(), views) == views, "without a peer nobody is dropped"
     assert make("topology-affinity-filter").filter(known, views[2:]) == views[2:], "and never everybody"
+
+
+def test_an_extractor_says_which_labels_are_places() -> None:
+    peer, other = endpoint("p", labels={"node": "n1", HOST: "x"}), endpoint("o", labels={"node": "n2", HOST: "x"})
+    same = endpoint("s", labels={"node": "n1", HOST: "y"})
+    extractor = make("topology-extractor", hostname="node")
+    known = request(attributes={PEER_ENDPOINT: peer, **extractor.produce(request(), [])})
+    assert make("topology-affinity-scorer").score(known, [same, other]) == [1.0, 0.0]
+    assert names(make("topology-affinity-filter").filter(known, [same, other])) == ["s"]
+    named = make("topology-affinity-scorer", topologyProducerName="another")
+    assert named.score(known, [same, other]) == [0.0, 1.0], "it reads another extractor, which is not there"
+    assert [key.producer for key in named.prefers] == ["another"]

@@ -79,6 +79,7 @@ class Body:
             ahead=self._ahead,
             headers=self._headers,
             wants_model=self._parser.wants_model,
+            chat=self._parser.name != "anthropic-parser",
         )
 
     def _look_ahead(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from pointsman.core.numbers import bounded_int, is_count
+from pointsman.core.numbers import SAFE, bounded_int, is_count, whole
 from pointsman.epp.body.ahead import Ahead
 from pointsman.epp.body.jsonscan import NotJson, json_string, scan_members, splice_member, top_level_kind
 from pointsman.epp.body.media import conversation_items, feature_items
@@ -40,7 +40,7 @@ class BodyReading:
     Raises BadRequest when it is not a JSON object.
     """
 
-    __slots__ = ("_ahead", "_given", "_media", "_members", "_needs", "_said", "body", "model", "wants_model")
+    __slots__ = ("_ahead", "_chat", "_given", "_media", "_members", "_needs", "_said", "body", "model", "wants_model")
 
     def __init__(
         self,
@@ -50,8 +50,10 @@ class BodyReading:
         ahead: Ahead | None = None,
         headers: Mapping[str, str] | None = None,
         wants_model: bool = True,
+        chat: bool = True,
     ) -> None:
         self._needs = needs
+        self._chat = chat  # its `messages` are those of OpenAI's API
         self._ahead = ahead
         self._media = Placeholders(needs.estimates or _USUAL, headers=headers or {})
         self._said: tuple[list[bytes], bool] | None = None
@@ -115,7 +117,7 @@ class BodyReading:
             items=((rendered and rendered.items) or _items(members)) if needs.media else (),
             max_output_tokens=_most_output(members),
             media_tokens=0 if counted else self._media.tokens,
-            hints=_hints(members) if needs.hints else None,
+            hints=_hints(members) if needs.hints and self._chat else None,
         )
 
     def _text(self) -> tuple[list[bytes], bool]:
@@ -211,10 +213,22 @@ def _hints(members: Members) -> LengthHints | None:
     if members.messages is None:
         return None
     template = members.chat_template_kwargs if isinstance(members.chat_template_kwargs, dict) else {}
-    thinking = template.get("enable_thinking")
-    budget = next((each for each in (template.get("thinking_budget"), members.thinking_budget) if is_count(each)), 0)
+    budgets = (_count(each) for each in (template.get("thinking_budget"), members.thinking_budget))
     tools = bytes(members.tools).strip() not in {b"", b"null", b"[]"}
-    return LengthHints(thinking=thinking if isinstance(thinking, bool) else None, budget=budget, tools=tools)
+    thinking = _truth(template.get("enable_thinking"))
+    return LengthHints(thinking=thinking, budget=next(filter(None, budgets), 0), tools=tools)
+
+
+def _truth(value: Any) -> bool | None:
+    """Return what clients mean by a value that should be true or false; None when nobody knows."""
+    if isinstance(value, str):
+        return {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}.get(value.lower())
+    return bool(value) if isinstance(value, int | float) else None
+
+
+def _count(value: Any) -> int:
+    number = whole(value, most=SAFE) if isinstance(value, str) else value
+    return number if is_count(number) else 0
 
 
 def _most_output(members: Members) -> int | None:

@@ -196,7 +196,9 @@ class PrefixCacheAffinityFilter:
         self._predicts = parameters.ttft_source == "latencyPredictor"
         load = Key[RequestCost](INFLIGHT_LOAD, producer=parameters.in_flight_load_producer_name)
         source: Key[Any] = self._predictions if self._predicts else load
-        self.consumes = (self._matches, source)
+        self.consumes: Sequence[Key[Any]] = (
+            (self._matches, source) if parameters.max_ttft_penalty_ms else (self._matches,)
+        )
 
     def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
         """Keep the sticky ones, or everyone."""
@@ -205,8 +207,8 @@ class PrefixCacheAffinityFilter:
             return endpoints
         if wanted.exploration_probability and self._rng.random() < wanted.exploration_probability:
             return endpoints
-        least = wanted.affinity_threshold * matches.total
-        sticky = [endpoint for endpoint in endpoints if matches.blocks.get(endpoint.target, 0) >= least]
+        found, total, least = matches.blocks.get, matches.total, wanted.affinity_threshold
+        sticky = [endpoint for endpoint in endpoints if found(endpoint.target, 0) / total >= least]
         if not sticky or len(sticky) == len(endpoints):
             return endpoints
         if not wanted.max_ttft_penalty_ms:  # any wait is worth it

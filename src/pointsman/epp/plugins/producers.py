@@ -166,7 +166,7 @@ class OutlenBucket:
         hints, limit = prompt.hints, prompt.max_output_tokens
         if hints is not None and (hints.thinking or (hints.thinking is None and hints.budget > _LONG_BUDGET)):
             return {OUTLEN_BUCKET: "LONG"}
-        short = (hints is not None and hints.tools) or (limit is not None and limit < _SHORT_LIMIT)
+        short = (hints is not None and hints.tools) or (limit is not None and 0 < limit < _SHORT_LIMIT)
         return {OUTLEN_BUCKET: "SHORT" if short else "UNKNOWN"}
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pointsman.epp.body.parsers import PARSERS
 from pointsman.epp.body.parts import Body
 from pointsman.epp.body.payload import BodyReading
 from pointsman.epp.request.request import Needs, TokenService
@@ -32,3 +33,16 @@ def test_nothing_is_nothing() -> None:
     body = Body(needs=NEEDS)
     body.add(b"", last=True)
     assert body.read() is None
+
+
+@pytest.mark.parametrize(("parser", "tools"), [("openai-parser", True), ("anthropic-parser", None)])
+def test_tools_say_something_about_the_answer_only_where_thinking_would_be_seen_too(
+    parser: str, tools: bool | None
+) -> None:
+    body = Body(needs=Needs(body=True, prompt=True, hints=True), parser=PARSERS[parser])
+    body.add(json.dumps({"model": "m", "messages": [], "tools": [{"name": "t"}]}).encode(), last=True)
+    reading = body.read()
+    assert reading is not None
+    prompt = reading.prompt()
+    assert prompt is not None
+    assert (prompt.hints.tools if prompt.hints is not None else None) is tools

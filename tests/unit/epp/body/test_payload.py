@@ -366,6 +366,12 @@ def test_an_image_within_a_tools_result_is_one() -> None:
         ({"messages": [], "chat_template_kwargs": {"enable_thinking": True}, "tools": [{}]}, (True, 0, True)),
         ({"messages": [], "chat_template_kwargs": {"thinking_budget": 5000}}, (None, 5000, False)),
         ({"messages": [], "thinking_budget": 7, "tools": []}, (None, 7, False)),
+        ({"messages": [], "chat_template_kwargs": {"enable_thinking": "true"}}, (True, 0, False)),
+        (
+            {"messages": [], "chat_template_kwargs": {"enable_thinking": 0, "thinking_budget": "9000"}},
+            (False, 9000, False),
+        ),
+        ({"messages": [], "chat_template_kwargs": {"enable_thinking": [], "thinking_budget": "x"}}, (None, 0, False)),
         ({"prompt": "x", "tools": [{}]}, None),
     ],
 )

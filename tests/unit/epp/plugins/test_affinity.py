@@ -126,6 +126,12 @@ def test_prefix_affinity_filter(blocks: dict[str, int], tokens: tuple[int, int],
     assert names(make("prefix-cache-affinity-filter").filter(matched(blocks, total=10), views)) == kept
 
 
+def test_prefix_affinity_filter_compares_shares_as_they_are() -> None:
+    views = [endpoint("a"), endpoint("b")]
+    filtering = make("prefix-cache-affinity-filter", affinityThreshold=0.55)
+    assert names(filtering.filter(matched({"a:8000": 55}, total=100), views)) == ["a"], "55 of 100 are .55"
+
+
 def test_prefix_affinity_filter_without_a_penalty_waits_as_long_as_it_takes() -> None:
     views = [endpoint("a", inflight_tokens=10**9), endpoint("b")]
     sticky = make("prefix-cache-affinity-filter", maxTTFTPenaltyMs=0)

@@ -119,6 +119,7 @@ def hinted(*, messages: bool = True, limit: int | None = None, **hints: Any) -> 
         (hinted(tools=True), "SHORT", 100),
         (hinted(limit=499), "SHORT", 100),
         (hinted(limit=600), "UNKNOWN", 600),
+        (hinted(limit=0), "UNKNOWN", 1000),
         (hinted(messages=False, limit=50), "SHORT", 50),
         (hinted(), "UNKNOWN", 1000),
     ],

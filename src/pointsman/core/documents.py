@@ -38,9 +38,9 @@ def parse_yaml(text: str | bytes, *, name: str) -> Any:
 def parse_first(text: str | bytes, *, name: str) -> tuple[Any, bool]:
     """Return the first document in the text, and whether others follow that say something.
 
-    Raises UserError as `parse_yaml` does.
+    Raises UserError as `parse_yaml` does, and when a key is there twice: one of the two would be lost.
     """
-    found = _parse(text, name=name, load=lambda data: list(yaml.load_all(data, Loader=_Bounded)))
+    found = _parse(text, name=name, load=lambda data: list(yaml.load_all(data, Loader=_Strict)))
     return (found[0] if found else None), any(each is not None for each in found[1:])
 
 
@@ -87,6 +87,20 @@ class _Bounded(_Loader):
 
 
 _Bounded.add_constructor("tag:yaml.org,2002:int", _Bounded.construct_yaml_int)
+
+
+class _Strict(_Bounded):
+    """Reads no key twice, as the Go programs whose files these are."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """Return a mapping."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise ConstructorError(None, None, f"{key.value!r} is there twice: remove one", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def _refuse_depth(text: bytes, *, name: str) -> None:

@@ -187,6 +187,12 @@ class Settings:
             raise UserError("--enable-cert-reload watches --cert-path: name that folder too")
         if self.metrics_client_ca_file is not None and self.metrics_cert_dir is None:
             raise UserError("--metrics-client-ca-file needs TLS on the metrics port: name --metrics-cert-dir too")
+        open_to_all = self.metrics_client_ca_file is None and not self.metrics_endpoint_auth
+        if self.metrics_cert_dir is not None and open_to_all:
+            raise UserError(
+                "--metrics-cert-dir without knowing who asks: name --metrics-client-ca-file, or leave "
+                "--metrics-endpoint-auth on"
+            )
 
     def _check_discovery(self) -> None:
         if self.pool_name and self.endpoint_selector:

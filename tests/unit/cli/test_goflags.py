@@ -13,6 +13,12 @@ SWITCHES = frozenset({"secure-serving", "ha-enable-leader-election"})
         pytest.param("--s=false --on --s --on", "--s --on", id="switches"),
         pytest.param("--v=1 --b 2 --v 3 --b=4", "--v 3 --b=4", id="both spellings"),
         pytest.param("check FILE --on", "check FILE --on", id="what is no flag"),
+        pytest.param("--plugin a:b --v=1 --plugin=c:d --v=2", "--plugin a:b --plugin=c:d --v=2", id="one at a time"),
+        pytest.param(
+            "--endpoint-target-ports 1,2 --v 1 --endpoint-target-ports=3",
+            "--v 1 --endpoint-target-ports=1,2,3",
+            id="lists",
+        ),
     ],
 )
 def test_last_of_a_repeated_flag_counts(argv: str, expected: str) -> None:

@@ -26,6 +26,11 @@ from pointsman.epp.sources.dialects import DIALECTS
         pytest.param({"ha_enable_leader_election": True}, "needs a cluster", id="election without a cluster"),
         pytest.param({"metrics_client_ca_file": Path("a")}, "name --metrics-cert-dir too", id="authority without TLS"),
         pytest.param(
+            {"metrics_cert_dir": Path("a"), "metrics_endpoint_auth": False},
+            "--metrics-cert-dir without knowing who asks: name --metrics-client-ca-file",
+            id="TLS for anybody",
+        ),
+        pytest.param(
             {"lora_info_metric": "x"}, "--lora-info-metric is gone: name the metric in engineConfigs", id="gone"
         ),
     ],

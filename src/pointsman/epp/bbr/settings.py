@@ -49,6 +49,14 @@ class BbrSettings:
     "Accepted, without effect."
     tracing: bool = True
     "Accepted, without effect."
+    zap_log_level: str = ""
+    "Accepted, without effect."
+    zap_devel: bool = True
+    "Accepted, without effect."
+    zap_stacktrace_level: str = ""
+    "Accepted, without effect."
+    zap_time_encoding: str = ""
+    "Accepted, without effect."
 
     verbosity: Annotated[int, Parameter(name=["--v", "-v"])] = 2
     "Log verbosity: 2 default, 3 verbose, 4 debug, 5 trace."

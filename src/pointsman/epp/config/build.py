@@ -46,6 +46,7 @@ from pointsman.epp.schedule.points import (
     REPORT,
     SATURATION,
     SCORE,
+    WANTS,
     Hooked,
     Point,
 )
@@ -235,6 +236,11 @@ class _Work:
                 return None
             made = self._make(name, chain=chain)
             if made is None:
+                return None
+            if not WANTS.on(made.plugin):
+                self._report(
+                    declared, f"refers to {name!r}, which is no decider: name one, as always-disagg-pd-decider"
+                )
                 return None
             found[name] = made
         return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from pointsman.core.documents import parse_first
 from pointsman.core.values import ConfigError, Problem, check, item_type, names_at, nearest
@@ -26,6 +26,7 @@ KIND = "EndpointPickerConfig"
 GATES: Mapping[str, bool] = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
 """The feature gates and what they are by default."""
 
+_TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _OLD_GATES = ("dataLayer", "prepareDataPlugins", "enableLegacyMetrics")  # all are always on; old files still say so
 
 
@@ -33,7 +34,14 @@ def _quantity(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Quantity = Annotated[str, BeforeValidator(_quantity), Field(pattern=r"^\d+(\.\d+)?([kMGT]i?|Ki)?$")]
+def _check_quantity(text: str) -> str:
+    if not _QUANTITY.fullmatch(text):
+        raise ValueError(f"{text!r} is not a quantity: write a number with a unit, such as 10Gi, 5k or 1000")
+    return text
+
+
+_QUANTITY = re.compile(r"\+?(\d+\.?\d*|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?")
+Quantity = Annotated[str, BeforeValidator(_quantity), AfterValidator(_check_quantity)]
 """A Kubernetes quantity such as 10Gi, 5k or 1000."""
 
 
@@ -166,8 +174,7 @@ class Read:
 
     def as_written(self, problem: Problem) -> Problem:
         """Return a problem under the name that its field has in the file."""
-        old = next((old for old, new in _MOVED.items() if problem.path == new), None) if self.alpha else None
-        return problem if old is None else Problem(old, problem.message)
+        return _as_written(problem) if self.alpha else problem
 
 
 _MOVED: Mapping[str, str] = {
@@ -178,6 +185,11 @@ _MOVED: Mapping[str, str] = {
     "dataLayer.crossReplicaPublishTimeout": "dataLayer.crossReplica.publishTimeout",
 }
 """Where the fields of `v1alpha1` are in `v1`; all others stay where they are."""
+
+
+def _as_written(problem: Problem) -> Problem:
+    old = next((old for old, new in _MOVED.items() if problem.path == new), None)
+    return problem if old is None else Problem(old, problem.message)
 
 
 def read_config(text: str | bytes, *, name: str) -> Read:
@@ -205,7 +217,7 @@ def read_config(text: str | bytes, *, name: str) -> Read:
         known = check(Document, _known_only(Document, raw), path="")
         document = known.value or check(Document, _without(_known_only(Document, raw), known.problems), path="").value
     if document is None:
-        raise ConfigError(problems, name=name)
+        raise ConfigError([_as_written(each) for each in problems] if alpha else problems, name=name)
     gates: dict[str, bool] = dict(GATES)
     problems += _read_gates(document.feature_gates, gates=gates, warnings=warnings)
     document = _modernise(document, warnings=warnings)
@@ -295,7 +307,8 @@ def _check_version(raw: Mapping[str, Any], *, warnings: list[str]) -> list[Probl
 def _read_gates(given: tuple[str, ...], *, gates: dict[str, bool], warnings: list[str]) -> list[Problem]:
     problems = []
     for at, text in enumerate(given):
-        name, _, value = text.partition("=")
+        name, equals, value = text.partition("=")
+        value = value.partition("=")[0].strip().lower() if equals else "true"
         path = f"featureGates[{at}]"
         if name in _OLD_GATES:
             warnings.append(f"{path}: {name} is always on: remove it")
@@ -303,10 +316,10 @@ def _read_gates(given: tuple[str, ...], *, gates: dict[str, bool], warnings: lis
             problems.append(
                 Problem(path, f"unknown gate {name!r}{nearest(name, GATES) or ': there is '}{_gates(name)}")
             )
-        elif value.lower() not in {"", "true", "false"}:
+        elif value not in _TRUTHS:
             problems.append(Problem(path, f"{value!r} is not true or false"))
         else:
-            gates[name] = value.lower() != "false"
+            gates[name] = _TRUTHS[value]
     if gates["flowControl"] and not problems:
         sentence = "flowControl is not implemented yet: remove the gate, requests are then never queued"
         problems.append(Problem("featureGates", sentence))

@@ -81,12 +81,17 @@ class DisaggParameters(Parameters):
     @model_validator(mode="before")
     @classmethod
     def _flat_names(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not _LEGACY.keys() & data.keys():
+        if not isinstance(data, dict):
             return data
-        nested = {key: value for key, value in data.items() if key not in _LEGACY}
-        for flat, (group, stage) in _LEGACY.items():
-            if flat in data:
-                nested[group] = {stage: data[flat], **(nested.get(group) or {})}
+        spelled = {key.casefold(): key for key in data}
+        flat = {key: given for key in _LEGACY if (given := spelled.get(key.casefold())) is not None}
+        if flat and (data.get("profiles") or data.get("deciders")):
+            group, stage = _LEGACY[next(iter(flat))]
+            raise ValueError(f"{next(iter(flat))} is the old name of {group}.{stage}: write all of them the new way")
+        nested: dict[str, Any] = {key: value for key, value in data.items() if key not in flat.values()}
+        for key, given in flat.items():
+            group, stage = _LEGACY[key]
+            nested[group] = {stage: data[given], **(nested.get(group) or {})}
         return nested
 
 

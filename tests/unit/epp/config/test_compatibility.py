@@ -7,6 +7,7 @@ import pytest
 from tests.unit.epp.config.loading import HEAD, build, problems
 
 from pointsman.core.documents import parse_yaml
+from pointsman.core.errors import UserError
 from pointsman.epp.config.build import Builder
 from pointsman.epp.config.defaults import load
 from pointsman.epp.config.document import read_config
@@ -187,3 +188,63 @@ def test_who_can_do_without_a_producer_is_warned_when_it_is_not_there() -> None:
 def test_a_context_length_label_must_have_a_name() -> None:
     (found,) = problems("plugins: [{type: context-length-aware, parameters: {label: ''}}]")
     assert found.startswith("plugins[0].parameters.label:")
+
+
+@pytest.mark.parametrize(("value", "kept"), [("1", True), ("T", True), (" true ", True), ("0", False), ("F", False)])
+def test_gates_are_true_or_false_in_every_way_that_go_knows(value: str, kept: bool) -> None:
+    read = read_config(f"{HEAD}featureGates: ['haPopulateNonLeaderDatastore={value}']", name="c")
+    assert read.gates["haPopulateNonLeaderDatastore"] is kept and not read.problems
+
+
+@pytest.mark.parametrize("value", ["10Ei", "1P", "1e3", "500m", ".5Gi", "+5", 1000])
+def test_limits_are_quantities_of_kubernetes(value: str | int) -> None:
+    assert problems(f"flowControl: {{maxBytes: {value}}}") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        pytest.param(
+            "featureGates: ['haPopulateNonLeaderDatastore=']",
+            "featureGates[0]: '' is not true or false",
+            id="a gate that is nothing",
+        ),
+        pytest.param(
+            "flowControl: {maxBytes: 10X}",
+            "flowControl.maxBytes: '10X' is not a quantity: write a number with a unit, such as 10Gi, 5k or 1000",
+            id="no quantity",
+        ),
+        pytest.param(
+            "plugins: [{type: queue-scorer}, {type: disagg-profile-handler, "
+            "parameters: {deciders: {prefill: queue-scorer}}}]",
+            "plugins[1]: refers to 'queue-scorer', which is no decider: name one, as always-disagg-pd-decider",
+            id="a decider that is none",
+        ),
+        pytest.param(
+            "plugins: [{type: disagg-profile-handler, parameters: {decodeProfile: d, profiles: {prefill: p}}}]",
+            "plugins[0].parameters: decodeProfile is the old name of profiles.decode: write all of them the new way",
+            id="old and new names of stages",
+        ),
+    ],
+)
+def test_what_the_go_picker_refuses_is_refused_in_whole_files(body: str, found: str) -> None:
+    assert problems(body) == [found]
+
+
+def test_old_names_of_stages_may_be_in_another_case() -> None:
+    handler = "{type: disagg-profile-handler, parameters: {DecodeProfile: default}}"
+    (plugin,) = (each for each in build(f"plugins: [{handler}]").plan.plugins if each.name == "disagg-profile-handler")
+    assert plugin.parameters.profiles.decode == "default"
+
+
+def test_a_key_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(UserError, match="c:4:1: not valid YAML: 'plugins' is there twice: remove one"):
+        read_config(f"{HEAD}plugins: []\nplugins: []", name="c")
+    merged = read_config(f"{HEAD}plugins: [&a {{type: queue-scorer}}, {{<<: *a, name: b}}]", name="c")
+    assert [each.name for each in merged.document.plugins] == ["", "b"]
+
+
+def test_an_old_file_is_told_its_own_names_also_where_nothing_is_left_of_it() -> None:
+    alpha = HEAD.replace("/v1", "/v1alpha1")
+    (found,) = problems("dataLayer: {peerDiscovery: {pluginRef: ''}}", head=alpha)
+    assert found.startswith("dataLayer.peerDiscovery.pluginRef:")

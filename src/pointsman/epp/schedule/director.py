@@ -22,7 +22,7 @@ from pointsman.epp.request.rewrites import Rewritten
 from pointsman.epp.schedule.decision import Ahead, Decision, Outcome
 from pointsman.epp.schedule.explain import Trace
 from pointsman.epp.schedule.records import Record, Records
-from pointsman.epp.schedule.scheduler import Scheduler
+from pointsman.epp.schedule.scheduler import Scheduler, prefers
 
 OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 FAIRNESS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
@@ -136,6 +136,8 @@ class Director:
                 self.scheduler.answer(request, [member.view for member in self.pool.members])
             if request.has_body:
                 request = self._understand(request)
+            elif prefers(request.headers.get("prefer", ""), "reserve-endpoint"):
+                raise BadRequest("Prefer: reserve-endpoint needs a body: send the request that is to be placed")
             candidates = self.pool.within(request.subset if self._options.use_subset else None)
             if not candidates:
                 raise no_candidates() if request.has_body or request.subset is not None else no_pods()
@@ -210,6 +212,7 @@ class Director:
             self._books.not_scheduled(request, since=since)
             raise
         changes = scheduler.commit(outcome, trace=trace)
+        scheduler.name_endpoint(outcome, changes)
         decision = self._decision(outcome, changes)
         self.records.add(Record(request=outcome.request, candidates=views, at=since, outcome=outcome, trace=trace))
         self.tally.picked += 1

@@ -48,6 +48,9 @@ from pointsman.epp.schedule.points import (
 from pointsman.epp.schedule.profile import Profile
 
 RESERVED = "x-llm-d-reserved-host-port"
+_STAGE_HEADERS = frozenset(
+    ("x-prefiller-host-port", "x-encoder-hosts-ports", "x-data-parallel-host-port", "x-kv-cache-source-host-port")
+)  # what a sidecar would be told
 
 _NO_CHANGES = HeaderChanges()
 
@@ -168,11 +171,8 @@ class Scheduler:
             if reason := ADMIT.call(hooked, request, endpoints, given=endpoints, steps=steps):
                 raise Internal(f"request cannot be admitted: {reason}")
         outcome = self._run_profiles(request, endpoints, trace=trace)
-        if (wishes := request.headers.get("prefer")) is not None:
-            if prefers(wishes, "if-available"):
-                self._check_cached(outcome)
-            if prefers(wishes, "reserve-endpoint"):
-                self._name_endpoint(outcome)
+        if (wishes := request.headers.get("prefer")) is not None and prefers(wishes, "if-available"):
+            self._check_cached(outcome)
         return outcome
 
     def _run_profiles(self, request: Request, endpoints: Endpoints, *, trace: Trace | None) -> Outcome:
@@ -221,15 +221,19 @@ class Scheduler:
         if matches is None or not matches.cached.get(outcome.picked.first.target):
             raise PreconditionFailed("no decode worker has the requested KV cache")
 
-    def _name_endpoint(self, outcome: Outcome) -> None:
-        """Answer with the endpoint that was picked, and send the request nowhere.
+    def name_endpoint(self, outcome: Outcome, changes: HeaderChanges) -> None:
+        """Answer who asks where a request would go, and send it nowhere: after `commit`, as if it had been sent.
 
         Raises Answer, or Internal where no plugin allows that.
         """
+        wishes = outcome.request.headers.get("prefer")
+        if wishes is None or not prefers(wishes, "reserve-endpoint"):
+            return
         if not self._parts.reserves:
             raise Internal("Prefer: reserve-endpoint needs the plugin reserve-endpoint, which is not configured")
         target = outcome.target.partition(",")[0] or outcome.picked.first.target
-        raise Answer(204, headers=((RESERVED, target), ("Preference-Applied", "reserve-endpoint")))
+        stages = [(name, value) for name, value in changes.set if name in _STAGE_HEADERS]
+        raise Answer(204, headers=((RESERVED, target), ("Preference-Applied", "reserve-endpoint"), *stages))
 
     def answer(self, request: Request, endpoints: Endpoints) -> None:
         """Let plugins answer a request without a body.

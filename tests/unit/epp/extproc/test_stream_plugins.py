@@ -249,3 +249,26 @@ def test_a_client_may_ask_where_it_would_be_sent() -> None:
     talk = talk_of("plugins: []", A)
     talk.headers(prefer="reserve-endpoint")
     assert immediate(talk.body(COMPLETION, end=True))[0] == 500, "nobody allows it, so it is not forwarded either"
+
+
+def test_who_asked_where_it_would_be_sent_counts_as_if_it_had_been() -> None:
+    disagg = (
+        "plugins: [{type: reserve-endpoint}, {type: prefix-cache-scorer}, {type: always-disagg-pd-decider}, "
+        "{type: disagg-profile-handler, parameters: {deciders: {prefill: always-disagg-pd-decider}}}]\n"
+        "schedulingProfiles: [{name: decode, plugins: [{pluginRef: prefix-cache-scorer}]}, "
+        "{name: prefill, plugins: [{pluginRef: prefix-cache-scorer}]}]"
+    )
+    talk = talk_of(disagg, A)
+    talk.headers(prefer="reserve-endpoint")
+    (reply,) = talk.body(COMPLETION, end=True)
+    headers = {each.header.key: each.header.raw_value for each in reply.immediate_response.headers.set_headers}
+    assert headers["x-prefiller-host-port"] == b"10.0.0.1:8000", "what a sidecar would be told"
+    talk.exchange = talk.open()
+    talk.headers(prefer="if-available")
+    assert picked(talk.body(COMPLETION, end=True)[0]), "its prefix is where it was placed"
+
+
+def test_what_has_no_body_cannot_be_placed() -> None:
+    talk = talk_of("plugins: [{type: reserve-endpoint}]", A)
+    assert immediate(talk.headers(prefer="reserve-endpoint", end=True))[0] == 400
+    assert talk.inflight == {"sim-1": 0}

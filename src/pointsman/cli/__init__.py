@@ -142,7 +142,8 @@ def with_command(argv: Sequence[str], *, environment: Mapping[str, str]) -> list
 def _guessed(argv: Sequence[str]) -> list[str]:
     """Return the command whose flags these are; none where they are the program's own."""
     flags = (word.lstrip("-").partition("=")[0] for word in argv if word.startswith("-"))
-    given = {flag.replace("_", "-") for flag in flags if flag[:1].isalpha()}  # -5 is a value
+    named = (flag.replace("_", "-") for flag in flags if flag[:1].isalpha())  # -5 is a value
+    given = {goflags.without_humps(flag) for flag in named}
     if not given or given <= {"help", "h", "version"}:
         return []
     takers = [name for name in ("epp", "sim") if given <= _flags_of(name)]

@@ -64,4 +64,9 @@ def _spelled(word: str) -> str:
     found = _LONG.fullmatch(flag)
     if found is None:
         return word
-    return f"--{_HUMP.sub('-', found[1]).lower()}{equals}{value}"
+    return f"--{without_humps(found[1])}{equals}{value}"
+
+
+def without_humps(flag: str) -> str:
+    """Return a flag's name as it is spelled today."""
+    return _HUMP.sub("-", flag).lower()

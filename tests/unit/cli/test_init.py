@@ -37,6 +37,7 @@ def test_without_the_variable_nothing_changes() -> None:
     [
         (["--pool-name", "p", "--pool-namespace", "ns", "--zap-encoder", "json", "--grpc-port", "9002"], "epp"),
         (["-v", "4", "--pool-name=p", "--secure-serving=false"], "epp"),
+        (["-poolName", "p", "-v", "4", "--zap-encoder", "json", "-grpcPort", "9002", "-grpcHealthPort=9003"], "epp"),
         (["--model", "m", "--port", "8000"], "sim"),
         (["--model=m", "--seed", "-5"], "sim"),
         (["--streaming", "--grpc-port", "9004"], "bbr"),

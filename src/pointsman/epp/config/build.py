@@ -336,7 +336,10 @@ def _effective(plan: ConfigPlan) -> dict[str, Any]:
         layer["discovery"] = {"endpoints": {"pluginRef": plan.discovery}}
     document["dataLayer"] = layer
     document["requestHandler"] = {"parsers": [{"pluginRef": name} for name in plan.parsers]}
-    document["flowControl"] = {"saturationDetector": {"pluginRef": plan.detector}}
+    if plan.document.request_handler.propagate_priority:
+        document["requestHandler"]["propagatePriority"] = True
+    said = plan.document.flow_control.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+    document["flowControl"] = {**said, "saturationDetector": {"pluginRef": plan.detector}}
     return document
 
 

@@ -115,20 +115,15 @@ class RequestHandlerSpec(Parameters):
     propagate_priority: bool = False
 
 
-class BandTemplate(Parameters):
-    """The limits of a priority band."""
+class BandSpec(Parameters):
+    """The limits of a priority band; where it is a default for others its priority means nothing, as in llm-d."""
 
+    priority: int = 0
     max_requests: Quantity | None = None
     max_bytes: Quantity | None = None
     default_request_ttl: Seconds | None = Field(default=None, alias="defaultRequestTTL")
     fairness_policy_ref: str = ""
     ordering_policy_ref: str = ""
-
-
-class BandSpec(BandTemplate):
-    """One entry of `flowControl.priorityBands`."""
-
-    priority: int
 
 
 class FlowControlSpec(Parameters):
@@ -141,8 +136,8 @@ class FlowControlSpec(Parameters):
     no_endpoint_request_ttl: Seconds | None = Field(default=None, alias="noEndpointRequestTTL")
     enable_eviction: bool = False
     usage_limit_policy_plugin_ref: str = ""
-    default_priority_band: BandTemplate | None = None
-    default_negative_priority_band: BandTemplate | None = None
+    default_priority_band: BandSpec | None = None
+    default_negative_priority_band: BandSpec | None = None
     priority_bands: tuple[BandSpec, ...] = ()
 
 

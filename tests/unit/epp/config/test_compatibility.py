@@ -169,6 +169,28 @@ def test_the_effective_configuration_is_of_the_newest_version() -> None:
     assert shown.startswith("apiVersion: llm-d.ai/v1\n")
     assert parse_yaml(shown, name="shown")["dataLayer"]["discovery"] == {"endpoints": {"pluginRef": "my-disc"}}
     assert load(shown).warnings == ()
+    flow = parse_yaml(shown, name="shown")["flowControl"]
+    assert (flow["maxRequests"], flow["defaultRequestTTL"]) == ("1k", "30s"), "what waits for the gate is not lost"
+    assert load(shown).document.flow_control.priority_bands == load(text).document.flow_control.priority_bands
+    assert load(shown).document.request_handler.propagate_priority
+
+
+def test_every_field_of_flow_control_is_known() -> None:
+    policies = "fairnessPolicyRef: f, orderingPolicyRef: o"
+    band = f"{{priority: 10, maxBytes: 1Ki, maxRequests: 64, defaultRequestTTL: 5s, {policies}}}"
+    text = f"""
+        flowControl:
+          maxBytes: 2048
+          maxRequests: 128
+          defaultRequestTTL: 30s
+          noEndpointRequestTTL: 90s
+          defaultPriorityBand: {band}
+          defaultNegativePriorityBand: {band}
+          priorityBands: [{band}]
+          usageLimitPolicyPluginRef: u
+          enableEviction: true
+        """
+    assert problems(text) == []
 
 
 def test_an_old_parser_moves_and_takes_nothing_with_it() -> None:

@@ -18,7 +18,16 @@ from pointsman.epp.config.build import Made
 from pointsman.epp.config.follow import ConfigFollower
 from pointsman.epp.metrics.pool import pool_families, source_families
 from pointsman.epp.metrics.tracing import Tracer
-from pointsman.epp.plugins.api import RATIOS, CountsLookups, CountsStages, CountsUnlisted, Covers, KeepsIndex, Trains
+from pointsman.epp.plugins.api import (
+    RATIOS,
+    CountsAffinity,
+    CountsLookups,
+    CountsStages,
+    CountsUnlisted,
+    Covers,
+    KeepsIndex,
+    Trains,
+)
 from pointsman.epp.prediction.questions import Predictor
 from pointsman.epp.schedule.director import Director
 from pointsman.epp.schedule.explain import BOUNDS_SECONDS, Meters
@@ -91,6 +100,16 @@ def plugin_families(meters: Meters, *, made: Callable[[], Mapping[str, Made]]) -
     )
     yield from encoder_families(lambda: named(CountsLookups))
     yield from served_model_families(lambda: named(CountsUnlisted))
+    yield _counter(
+        "llm_d_epp_prefix_cache_affinity_filter_decisions_total",
+        "Decisions whether a request stays where its prompt is cached.",
+        ("plugin_name", "outcome"),
+        lambda: {
+            (by[0], outcome): count
+            for by, one in named(CountsAffinity)
+            for outcome, count in one.affinity_outcomes.items()
+        },
+    )
     yield Gauge(
         names("pointsman_prediction_coverage", (*_INDEX, "type")),
         "Share of responses that were no slower than predicted.",

@@ -96,3 +96,13 @@ schedulingProfiles: [{name: default, plugins: [{pluginRef: served-model-filter}]
         assert f'{stem}_decisions_total{{{name},outcome="{outcome}"}} {count}\n' in text
     assert f"{stem}_candidates_total{{{name}}} 7\n" in text
     assert f"{stem}_unlisted_candidates_total{{{name}}} 3\n" in text
+
+
+def test_why_requests_stay_where_their_prompt_is_cached_is_counted(builder: Builder) -> None:
+    built = builder.build(load(HEAD + "plugins: [{type: prefix-cache-affinity-filter}]"))
+    built.scheduler.decide(Request(id="r", headers={}, model="m"), [endpoint("a"), endpoint("b")])
+    text = "".join(
+        line for family in plugin_families(builder.meters, made=lambda: built.made) for line in family.render()
+    )
+    labels = 'plugin_name="prefix-cache-affinity-filter",outcome="no_match"'
+    assert f"llm_d_epp_prefix_cache_affinity_filter_decisions_total{{{labels}}} 1\n" in text

@@ -5,7 +5,7 @@ the session plugins remember something of their own.
 """
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -194,6 +194,7 @@ class PrefixCacheAffinityFilter:
         predictor = parameters.latency_prediction_info_producer_name
         self._predictions = Key[LatencyPredictions](LATENCY_PREDICTIONS, producer=predictor)
         self._predicts = parameters.ttft_source == "latencyPredictor"
+        self.affinity_outcomes: Counter[str] = Counter()
         load = Key[RequestCost](INFLIGHT_LOAD, producer=parameters.in_flight_load_producer_name)
         source: Key[Any] = self._predictions if self._predicts else load
         self.consumes: Sequence[Key[Any]] = (
@@ -202,21 +203,37 @@ class PrefixCacheAffinityFilter:
 
     def filter(self, request: Request, endpoints: Endpoints) -> Endpoints:
         """Keep the sticky ones, or everyone."""
+        kept, why = self._decide(request, endpoints)
+        self.affinity_outcomes[why] += 1
+        return kept
+
+    def _decide(self, request: Request, endpoints: Endpoints) -> tuple[Endpoints, str]:
+        """Return them, and in llm-d's words why."""
         matches, wanted = self._matches.of(request), self._parameters
+        least, explore = wanted.affinity_threshold, wanted.exploration_probability
+        if len(endpoints) <= 1 or not least:
+            return endpoints, "not_applicable"
+        if explore and self._rng.random() < explore:
+            return endpoints, "exploration"
         if matches is None or not matches.total:
-            return endpoints
-        if wanted.exploration_probability and self._rng.random() < wanted.exploration_probability:
-            return endpoints
-        found, total, least = matches.blocks.get, matches.total, wanted.affinity_threshold
+            return endpoints, "no_match"
+        found, total = matches.blocks.get, matches.total
         sticky = [endpoint for endpoint in endpoints if found(endpoint.target, 0) / total >= least]
-        if not sticky or len(sticky) == len(endpoints):
-            return endpoints
-        if not wanted.max_ttft_penalty_ms:  # any wait is worth it
-            return sticky
+        if not sticky:
+            return endpoints, "no_match"
+        if len(sticky) == len(endpoints) or not wanted.max_ttft_penalty_ms:  # 0: any wait is worth it
+            return sticky, "sticky"
+        return self._by_wait(request, sticky, endpoints)
+
+    def _by_wait(self, request: Request, sticky: Endpoints, endpoints: Endpoints) -> tuple[Endpoints, str]:
+        """Keep the sticky ones unless the wait for them is too long."""
         stuck = {endpoint.target for endpoint in sticky}
         others = [endpoint for endpoint in endpoints if endpoint.target not in stuck]
-        penalty = self._wait_ms(request, sticky) - self._wait_ms(request, others)
-        return endpoints if penalty > wanted.max_ttft_penalty_ms else sticky
+        stay, go = self._wait_ms(request, sticky), self._wait_ms(request, others)
+        known = max(stay, go) < math.inf
+        if stay - go > self._parameters.max_ttft_penalty_ms:
+            return endpoints, "load_override" if known else "missing_signal"
+        return sticky, "sticky" if known else "missing_signal"
 
     def _wait_ms(self, request: Request, endpoints: Endpoints) -> float:
         """Return the shortest wait for a first token; endless, where it is to be predicted and nobody did."""

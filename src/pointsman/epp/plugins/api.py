@@ -444,7 +444,14 @@ class CountsUnlisted(Protocol):
 
     outcomes: Mapping[str, int]  # of its decisions
     candidates: int  # endpoints that it looked at
-    unlisted: int  # … and dropped
+    unlisted: int  # … and that had given no list
+
+
+@runtime_checkable
+class CountsAffinity(Protocol):
+    """Counts why endpoints that have a prompt cached were kept, or not; shown in the metrics."""
+
+    affinity_outcomes: Mapping[str, int]
 
 
 @runtime_checkable

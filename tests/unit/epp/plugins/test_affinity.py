@@ -126,6 +126,21 @@ def test_prefix_affinity_filter(blocks: dict[str, int], tokens: tuple[int, int],
     assert names(make("prefix-cache-affinity-filter").filter(matched(blocks, total=10), views)) == kept
 
 
+def test_prefix_affinity_filter_says_why() -> None:
+    filtering = make("prefix-cache-affinity-filter", explorationProbability=0.0)
+    busy, idle = endpoint("a", inflight_tokens=15_928 * 20), endpoint("b")
+    sticky = matched({"a:8000": 9}, total=10)
+    filtering.filter(sticky, [busy, idle])
+    filtering.filter(sticky, [endpoint("a"), idle])
+    filtering.filter(sticky, [idle, endpoint("c")])
+    filtering.filter(request(), [busy, idle])
+    filtering.filter(sticky, [busy])
+    assert filtering.affinity_outcomes == {"load_override": 1, "sticky": 1, "no_match": 2, "not_applicable": 1}
+    exploring = make("prefix-cache-affinity-filter", explorationProbability=1.0)
+    assert exploring.filter(sticky, [busy, idle]) == [busy, idle]
+    assert exploring.affinity_outcomes == {"exploration": 1}
+
+
 def test_prefix_affinity_filter_compares_shares_as_they_are() -> None:
     views = [endpoint("a"), endpoint("b")]
     filtering = make("prefix-cache-affinity-filter", affinityThreshold=0.55)

@@ -6,6 +6,7 @@ another. Plugins that are listed and not referenced are made all the same, as in
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ class DataLayer(Parameters):
 class RoutingDocument(Parameters):
     """A file of either kind."""
 
-    api_version: str
-    kind: str
+    api_version: str = ""
+    kind: str = ""
     plugins: tuple[PluginEntry, ...] = ()
     request: tuple[PluginRef, ...] = ()
     response: tuple[PluginRef, ...] = ()
@@ -143,12 +144,24 @@ def from_text(text: str | bytes, *, name: str, around: Surroundings) -> Program:
     checked = check(RoutingDocument, parse_yaml(text, name=name), path="")
     if checked.value is None:
         raise ConfigError(checked.problems, name=name)
-    problems = list(_wrong_head(checked.value))
-    reading = _Reading(checked.value, around=around, problems=problems)
+    document, missing = _with_head(checked.value)
+    problems = list(_wrong_head(document))
+    reading = _Reading(document, around=around, problems=problems)
     program = reading.program() if not problems else None
     if program is None or problems:
         raise ConfigError(problems, name=name)
-    return program
+    return replace(program, warnings=(*missing, *program.warnings))
+
+
+def _with_head(document: RoutingDocument) -> tuple[RoutingDocument, list[str]]:
+    """Return the document with the kind that it must be where it does not say so, as Go takes it, and warnings."""
+    if not document.plugins:
+        return document, []
+    kind = document.kind or (_PROFILED if document.profiles else "BodyBasedRoutingConfig")
+    version = document.api_version or KINDS.get(kind, "")
+    missing = [] if document.kind else [f"kind: is missing: write {kind}"]
+    missing += [] if document.api_version else [f"apiVersion: is missing: write {version}"]
+    return document.model_copy(update={"kind": kind, "api_version": version}), missing
 
 
 def _wrong_head(document: RoutingDocument) -> Sequence[Problem]:

@@ -9,11 +9,13 @@ from pointsman.epp.plugins.api import Parameters
 from pointsman.epp.plugins.expressions import BadExpression, parse
 from pointsman.epp.request.request import Request
 
+_NAMESPACE = "envoy.lb"
+
 
 class AttributeKey(Parameters):
     """Where the proxy finds a value."""
 
-    namespace: str = "envoy.lb"
+    namespace: str = Field(default="", description="envoy.lb when it is left out.")
     name: str = Field(min_length=1)
 
 
@@ -57,7 +59,7 @@ class RequestAttributeReporter:
             try:
                 if condition is None or condition({"usage": usage}):
                     number = float(int(value({"usage": usage})))
-                    found.setdefault(key.namespace, {})[key.name] = number
+                    found.setdefault(key.namespace or _NAMESPACE, {})[key.name] = number
             except (LookupError, TypeError, ArithmeticError, ValueError):
                 continue
         return found

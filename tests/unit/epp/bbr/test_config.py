@@ -75,6 +75,17 @@ def test_both_kinds_of_files(text: str) -> None:
     assert headers(made, model="m") == [("X-Model", "m"), ("X-Gateway-Base-Model-Name", "base")]
 
 
+@pytest.mark.parametrize(("text", "kind"), [(BBR, "BodyBasedRoutingConfig"), (IPP, "PayloadProcessorConfig")])
+def test_a_file_that_does_not_say_what_it_is_is_what_it_must_be(text: str, kind: str) -> None:
+    bare = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(("kind", "apiVersion")))
+    made = from_text(bare, name="f", around=around("base"))
+    assert headers(made, model="m") == [("X-Model", "m"), ("X-Gateway-Base-Model-Name", "base")]
+    assert made.warnings[0] == f"kind: is missing: write {kind}"
+    assert made.warnings[1].startswith("apiVersion: is missing: write ")
+    with pytest.raises(UserError, match="kind: '' is not what the router reads"):
+        from_text("{}", name="f", around=around())
+
+
 def test_a_profile_that_chooses_between_models() -> None:
     program = from_text(SELECTING, name="f", around=around())
     assert str(program.models_path) == "m.json"

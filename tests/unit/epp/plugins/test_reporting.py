@@ -45,6 +45,8 @@ def reporter(**attribute: Any) -> Any:
 def test_the_proxy_is_told_a_number() -> None:
     plugin = reporter(expression="usage.prompt_tokens + usage.completion_tokens")
     assert plugin.report(request(), USAGE) == {"envoy.lb": {"x-cost": 17.0}}
+    empty = reporter(expression="1", key={"name": "n", "namespace": ""})
+    assert empty.report(request(), USAGE) == {"envoy.lb": {"n": 1.0}}, "nothing is left out, too"
 
 
 def test_nothing_is_told_where_the_condition_fails_or_something_is_missing() -> None:

@@ -123,7 +123,7 @@ class Builder:
         if found:
             raise ConfigError(found, name=name)
         made = tuple(each.declared for each in work.made.values())
-        plan = replace(plan, plugins=made, warnings=(*plan.warnings, *work.missing()))
+        plan = replace(plan, plugins=made, warnings=(*plan.warnings, *work.missing(), *work.unknown_profiles()))
         return Built(plan=plan, scheduler=Scheduler(self._parts(plan, work.made, order)), made=work.made)
 
     def _parts(self, plan: ConfigPlan, made: Mapping[str, Made], producers: Sequence[str]) -> Parts:
@@ -296,6 +296,15 @@ class _Work:
             if not PRODUCE.on(made.plugin)
             for key in getattr(made.plugin, "prefers", ())
             if key.producer not in self.made
+        ]
+
+    def unknown_profiles(self) -> list[str]:
+        """Return the profiles that the handler would run and nobody declared: the Go picker starts, and refuses."""
+        handler, known = self.made[self._plan.handler], [each.name for each in self._plan.profiles]
+        return [
+            f"{handler.declared.path}: no profile is named {name!r}, so requests for it are refused{nearest(name, known)}"
+            for name in getattr(handler.plugin, "requires_profiles", ())
+            if name not in known
         ]
 
     def producers_in_order(self) -> list[str]:

@@ -101,6 +101,7 @@ class DisaggProfileHandler:
     def __init__(self, parameters: DisaggParameters, *, context: Context) -> None:
         have = set(context.profiles)
         self._decode = parameters.profiles.decode
+        self.requires_profiles: Sequence[str] = (self._decode,)
         self._prefill = parameters.profiles.prefill if parameters.profiles.prefill in have else ""
         self._encode = parameters.profiles.encode if parameters.profiles.encode in have else ""
         self._decode_first = parameters.stage_order == "decode-first"
@@ -280,6 +281,8 @@ class HeaderProfileHandler:
         self._header = parameters.header_name.lower()
         self._default = parameters.default_profile
         self._profiles = context.profiles
+        chosen = len(context.profiles) > 1 and "default_profile" in parameters.model_fields_set
+        self.requires_profiles: Sequence[str] = (self._default,) if chosen else ()
 
     def next_profiles(self, request: Request, results: Results) -> Sequence[str]:
         """Run the profile that is named."""

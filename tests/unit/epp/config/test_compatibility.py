@@ -59,6 +59,30 @@ def test_what_the_go_picker_lets_pass_is_taken_with_a_warning(body: str, warning
     assert warned(body) == [warning]
 
 
+@pytest.mark.parametrize(
+    ("handler", "warning"),
+    [
+        pytest.param(
+            "{type: disagg-profile-handler}",
+            ["'decode', so requests for it are refused: did you mean 'decoder'?"],
+            id="a stage",
+        ),
+        pytest.param("{type: disagg-profile-handler, parameters: {profiles: {decode: decoder}}}", [], id="declared"),
+        pytest.param(
+            "{type: header-profile-handler, parameters: {defaultProfile: decodr}}",
+            ["'decodr', so requests for it are refused: did you mean 'decoder'?"],
+            id="a default",
+        ),
+        pytest.param("{type: header-profile-handler}", [], id="a header that everybody sends"),
+    ],
+)
+def test_a_profile_that_a_handler_would_run_and_nobody_declared_is_a_warning(handler: str, warning: list[str]) -> None:
+    made = build(
+        f"plugins: [{handler}]\nschedulingProfiles: [{{name: decoder}}, {{name: prefill}}]", allow_experimental=True
+    )
+    assert list(made.plan.warnings) == [f"plugins[0]: no profile is named {each}" for each in warning]
+
+
 def test_nested_names_of_another_case_are_understood() -> None:
     plugin = "{type: disagg-profile-handler, parameters: {Profiles: {DECODE: d}}}"
     made = load(f"{HEAD}plugins: [{plugin}]\nschedulingProfiles: [{{name: d}}]")

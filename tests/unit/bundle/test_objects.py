@@ -292,7 +292,31 @@ def test_deployment_config_changes_the_pods() -> None:
     assert found["spec"]["template"]["metadata"]["annotations"]["added"] == "yes"
 
 
-@pytest.mark.parametrize("affinity", [{}, {"nodeAffinity": {}}])
+def test_a_volume_that_is_mounted_twice_stays_so() -> None:
+    mounts = [{"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/b"}]
+    pod: dict[str, Any] = {"containers": [{"name": "main", "image": "i", "volumeMounts": mounts}]}
+    added = [{"name": "new", "mountPath": "/c"}, {"name": "new", "mountPath": "/d"}]
+    config = read_config({"tolerations": [{"key": "k"}, {"key": "k"}], "volumeMounts": added}, name="c")
+    (found,) = made(bundle(deployments=[deployment(**pod)]), "Deployment", config=config)
+    spec = found["spec"]["template"]["spec"]
+    assert spec["containers"][0]["volumeMounts"] == [*mounts, *added]
+    assert spec["tolerations"] == [{"key": "k"}]
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_a_kind_of_affinity_that_is_null_is_left_alone() -> None:
+    pod: dict[str, Any] = {"affinity": {"nodeAffinity": {"old": 1}, "podAffinity": {"old": 1}}}
+    config = read_config({"env": None, "affinity": {"nodeAffinity": None, "podAffinity": {_REQUIRED: []}}}, name="c")
+    (found,) = made(bundle(deployments=[deployment(**pod)]), "Deployment", config=config)
+    assert found["spec"]["template"]["spec"]["affinity"] == {"nodeAffinity": {"old": 1}}
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [{}, {"nodeAffinity": {}}, {"nodeAffinity": None}, {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": []}}}],
+)
 def test_an_empty_affinity_clears(affinity: dict[str, Any]) -> None:
     pod: dict[str, Any] = {"affinity": {"nodeAffinity": {"old": 1}}}
     config = read_config({"affinity": affinity}, name="c")
@@ -300,9 +324,19 @@ def test_an_empty_affinity_clears(affinity: dict[str, Any]) -> None:
     assert "affinity" not in found["spec"]["template"]["spec"]
 
 
-def test_a_config_with_an_unknown_field_is_refused() -> None:
-    with pytest.raises(UserError, match=r"config.yaml: .*unknown field `enw`"):
-        read_config({"enw": []}, name="config.yaml")
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        ({"enw": []}, "unknown field `enw`"),
+        ([], "Expected `object`, got `array`"),
+        ({"volumes": [{"emptyDir": {}}]}, r"volumes\[0\] has no name"),
+        ({"affinity": {"nodeAfinity": {}}}, "affinity.nodeAfinity is no kind of affinity"),
+        ({"affinity": {"nodeAffinity": 1}}, "affinity.nodeAffinity must be a mapping"),
+    ],
+)
+def test_a_config_that_could_only_be_guessed_at_is_refused(document: object, complaint: str) -> None:
+    with pytest.raises(UserError, match=f"config.yaml: .*{complaint}"):
+        read_config(document, name="config.yaml")
 
 
 def test_nothing_that_is_rendered_changes_the_bundle() -> None:

@@ -5,7 +5,7 @@ tolerations added unless they are there, resources and node selector replaced, a
 empty one clears), annotations added where there are none of that name. Init containers are left alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -32,10 +32,30 @@ class DeploymentConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 def read_config(document: Any, *, name: str) -> DeploymentConfig:
     """Return a document as DeploymentConfig; raises UserError with the path of what is wrong."""
+    whole = (
+        {key: each for key, each in document.items() if each is not None} if isinstance(document, dict) else document
+    )
     try:
-        return msgspec.convert(document or {}, DeploymentConfig)
+        config = msgspec.convert({} if whole is None else whole, DeploymentConfig)
     except msgspec.ValidationError as error:
         raise UserError(f"{name}: {error}") from None
+    for problem in _problems(config):
+        raise UserError(f"{name}: {problem}")
+    return config
+
+
+def _problems(config: DeploymentConfig) -> Iterator[str]:
+    """Yield what could only be guessed at: an item that replaces by name and has none, a kind that is misspelt."""
+    by_name = {"env": config.env, "volumes": config.volumes, "volumeMounts": config.volume_mounts}
+    for field, items in by_name.items():
+        for at, each in enumerate(items):
+            if not isinstance(each.get("name"), str) or not each["name"]:
+                yield f"{field}[{at}] has no name: say whose place it takes"
+    for kind, value in (config.affinity or {}).items():
+        if kind not in _AFFINITIES:
+            yield f"affinity.{kind} is no kind of affinity: there is {', '.join(_AFFINITIES)}"
+        elif value is not None and not isinstance(value, dict):
+            yield f"affinity.{kind} must be a mapping"
 
 
 def configured(deployment: Object, config: DeploymentConfig) -> Object:
@@ -76,22 +96,41 @@ def _set(target: Object, key: str, value: Any) -> None:
 
 
 def _by_name(present: Iterable[Object], wanted: Iterable[Object]) -> list[Object]:
-    """Return the list with each wanted item in the place of its namesake, or at the end."""
-    found = {str(each.get("name")): each for each in present}
-    return list({**found, **{str(each.get("name")): each for each in wanted}}.values())
+    """Return the list with each wanted item in the place of its namesake, the last if there are several, or at the end.
+
+    Namesakes are no mistake: one volume may be mounted at two places.
+    """
+    found = list(present)
+    places = {str(each.get("name")): at for at, each in enumerate(found)}
+    for each in wanted:
+        at = places.get(str(each.get("name")), len(found))
+        found[at : at + 1] = [each]
+    return found
 
 
 def _added(present: Iterable[Object], wanted: Iterable[Object]) -> list[Object]:
     found = list(present)
-    return [*found, *(each for each in wanted if each not in found)]
+    for each in wanted:
+        if each not in found:
+            found.append(each)
+    return found
 
 
 def _affinity(present: Object, wanted: Object) -> Object:
     """Return the affinity by kind: a kind that is named replaces, an empty one clears; an empty affinity clears all."""
-    if not wanted:
+    named = {kind: each for kind, each in wanted.items() if each is not None}
+    if not named:
         return {}
-    merged = {**present, **{kind: wanted[kind] for kind in _AFFINITIES if kind in wanted}}
-    return {kind: value for kind, value in merged.items() if value}
+    merged = {**present, **named}
+    kept = {kind: value for kind, value in merged.items() if kind not in named or not _hollow(value)}
+    return {} if _hollow(kept) else kept
+
+
+def _hollow(value: Any) -> bool:
+    """Say whether nothing is asked for: `requiredDuringScheduling…: []` is as empty as `{}`."""
+    if isinstance(value, dict):
+        return all(map(_hollow, value.values()))
+    return value is None or value == []
 
 
 def _annotated(metadata: Object, config: DeploymentConfig) -> Object:

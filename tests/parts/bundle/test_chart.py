@@ -96,6 +96,12 @@ def test_definitions_are_not_templates_and_not_escaped() -> None:
     assert "{{ x }}" in chart(found)["crds/widgets.example.com.yaml"]
 
 
+def test_a_host_that_a_schema_describes_is_no_place_for_the_namespace() -> None:
+    described = crd(names={"kind": "Widget", "plural": "widgets", "example": f"reviews.{HOME}.svc.cluster.local"})
+    found = bundle(crds=[described], annotations={"operatorframework.io/suggested-namespace": HOME})
+    assert f"reviews.{HOME}.svc.cluster.local" in chart(found)["crds/widgets.example.com.yaml"]
+
+
 def test_the_namespace_is_left_to_helm_wherever_it_is_meant() -> None:
     files = chart()
     manager = files["templates/deployment-manager.yaml"]
@@ -136,6 +142,19 @@ def test_images_come_from_values_by_digest_and_through_a_mirror() -> None:
     schema = json.loads(files["values.schema.json"])
     assert sorted(schema["properties"]["images"]["required"]) == ["main", "operand"]
     assert "operand" in files["templates/NOTES.txt"], "an image with a tag only is pointed out"
+
+
+def test_an_image_in_a_flag_comes_through_the_mirror_too() -> None:
+    image = "quay.io/acme/proxy@sha256:" + "4" * 64
+    made = deployment(containers=[{"name": "main", "image": image, "args": [f"--proxy={image}", f"proxy={image}"]}])
+    manager = chart(bundle(deployments=[made]))["templates/deployment-manager.yaml"]
+    assert """- "--proxy={{ include "thing.image" (dict "root" $ "name" "main") }}"\n""" in manager
+    assert f"- proxy={image}\n" in manager, "what is no flag may mean anything"
+
+
+def test_a_selector_of_nodes_is_merged_into_nothing_that_others_read() -> None:
+    manager = chart()["templates/deployment-manager.yaml"]
+    assert r'{{ merge dict .Values.nodeSelector (fromJson "{\"os\":\"linux\"}") | toJson }}' in manager
 
 
 def test_an_image_that_was_pinned_stands_in_values() -> None:

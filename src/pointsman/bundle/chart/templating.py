@@ -68,7 +68,9 @@ def templated(document: Object, scheme: Scheme) -> Object:
     elif document["kind"] in {"RoleBinding", "ClusterRoleBinding"}:
         subjects = [_at(each, "namespace", scheme) for each in document.get("subjects") or []]
         document = {**document, "subjects": subjects}
-    made = _marked(_hosts(document, scheme))
+    if document["kind"] != "CustomResourceDefinition":  # a schema's descriptions name hosts as examples
+        document = _hosts(document, scheme)
+    made = _marked(document)
     assert isinstance(made, dict)
     return made
 
@@ -103,14 +105,23 @@ def _deployment(document: Object, scheme: Scheme) -> Object:
         **document,
         "spec": _each(
             {**spec, "template": {**template, "spec": pod}},
-            lambda text: _image(names[text], scheme) if text in names else text,
+            lambda text: _with_image(text, names, scheme),
         ),
     }
 
 
-def _image(name: str, scheme: Scheme) -> Template:
-    action = f'include "{scheme.chart}.image" (dict "root" $ "name" {json.dumps(name)}) | quote'
-    return Template((Action(action),), quoted=False)
+def _with_image(text: str, names: Mapping[str, str], scheme: Scheme) -> str | Template:
+    """Return what is an image, or a flag with one (`--proxy-image=IMAGE`), with the image from the values."""
+    if text in names:
+        return Template((Action(f"{_image(names[text], scheme)} | quote"),), quoted=False)
+    flag, equals, image = text.partition("=")
+    if image in names and flag.startswith("-"):
+        return Template((f"{flag}{equals}", Action(_image(names[image], scheme))))
+    return text
+
+
+def _image(name: str, scheme: Scheme) -> str:
+    return f'include "{scheme.chart}.image" (dict "root" $ "name" {json.dumps(name)})'
 
 
 def _container(container: Object, scheme: Scheme) -> Object:
@@ -195,7 +206,8 @@ def _joined(own: list[Any], values: str) -> Template:
 
 
 def _merged(own: Object, values: str) -> Template:
-    mapping = f"merge {values} (fromJson {_literal(own)})" if own else values
+    # Into a mapping of its own: `merge` changes its first, and the values are every Deployment's.
+    mapping = f"merge dict {values} (fromJson {_literal(own)})" if own else values
     return Template((Action(f"{mapping} | toJson"),), quoted=False)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pointsman.bundle.model import Bundle, BundleFinding, Csv, Object, Refused
+from pointsman.bundle.model import Bundle, BundleFinding, Csv, Object, Refused, go_json
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.shapes import misshapen, misshapen_object
 from pointsman.core.errors import UserError
@@ -123,7 +123,7 @@ def _with_properties(present: Any, properties: list[Any], *, name: str) -> str:
         first = None
     if not isinstance(first, list):
         raise _refused("properties", "metadata.annotations['olm.properties'] is no list in JSON", name=name)
-    return json.dumps([*first, *properties], separators=(",", ":"))
+    return go_json([*first, *(json.loads(json.dumps(each, sort_keys=True)) for each in properties)])
 
 
 def _properties(files: Files, *, name: str) -> list[Any]:

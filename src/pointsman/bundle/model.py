@@ -5,6 +5,7 @@ path; what we only hand on (pod templates, rules, selectors) stays as it was wri
 kept whole, as plain dictionaries: whatever stands in them survives.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,9 +48,9 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PolicyRule(_Part, frozen=True):
-    """One rule of a role, in the order in which its hash is computed."""
+    """One rule of a role, in the order in which its hash is computed; none of a field is not an empty one there."""
 
-    verbs: list[str] = []
+    verbs: list[str] | None = None
     api_groups: list[str] = []
     resources: list[str] = []
     resource_names: list[str] = []
@@ -60,7 +61,7 @@ class Permission(_Part, frozen=True):
     """The rights of one service account."""
 
     service_account_name: str = ""
-    rules: list[PolicyRule] = []
+    rules: list[PolicyRule] | None = None
 
     @property
     def account(self) -> str:
@@ -226,6 +227,14 @@ class Bundle:
     def suggested_namespace(self) -> str:
         """Return the namespace that the bundle would like, or nothing."""
         return self.csv.metadata.annotations.get("operatorframework.io/suggested-namespace", "")
+
+
+def go_json(value: Any) -> str:
+    """Return JSON as Go writes it: without blanks, and with what HTML could take for its own escaped."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
 
 
 def name_of(document: Object) -> str:

@@ -1,12 +1,13 @@
 """Names, equal to those that OLM gives: the long ones below stand in the golden files of OLMv1's renderer."""
 
+import hashlib
 from typing import Any
 
 import msgspec
 import pytest
 
 from pointsman.bundle.model import Permission
-from pointsman.bundle.render.names import certificate_name, role_name, service_name, suffixed
+from pointsman.bundle.render.names import certificate_name, rights_hash, role_name, service_name, suffixed
 
 ALL_VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
 GROUP = "webhook.operators.coreos.io"
@@ -47,6 +48,20 @@ def test_html_characters_are_hashed_as_go_writes_them() -> None:
     plain = msgspec.convert({"rules": [{"nonResourceURLs": ["/a&b"], "verbs": ["get"]}]}, Permission)
     assert role_name("x", plain).startswith("x-default-")
     assert role_name("x", plain) != role_name("x", msgspec.structs.replace(plain, service_account_name="default"))
+
+
+@pytest.mark.parametrize(
+    ("permission", "text"),
+    [
+        ({}, '{"serviceAccountName":"","rules":null}'),
+        ({"rules": []}, '{"serviceAccountName":"","rules":[]}'),
+        ({"rules": [{}]}, '{"serviceAccountName":"","rules":[{"verbs":null}]}'),
+        ({"rules": [{"verbs": [], "resources": []}]}, '{"serviceAccountName":"","rules":[{"verbs":[]}]}'),
+    ],
+)
+def test_what_is_absent_is_hashed_as_null_and_what_is_empty_as_empty(permission: object, text: str) -> None:
+    number = int.from_bytes(hashlib.sha224(f"{text}\n".encode()).digest())
+    assert int(rights_hash(msgspec.convert(permission, Permission)), 36) == number
 
 
 @pytest.mark.parametrize(("length", "expected"), [(10, 18), (55, 63), (56, 63), (57, 63), (200, 63)])

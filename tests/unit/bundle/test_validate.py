@@ -101,6 +101,13 @@ def test_properties_are_added_to_the_annotation_that_operators_get() -> None:
     assert found.csv.metadata.annotations["olm.properties"] == '[{"type":"a"},{"type":"b","value":1}]'
 
 
+def test_properties_are_written_as_go_writes_them() -> None:
+    extra = {"metadata/properties.yaml": "properties: [{value: {version: '>=1 <2', kind: Größe}, type: b}]".encode()}
+    found = load_bundle(files() | extra, name="thing")
+    expected = r'[{"type":"b","value":{"kind":"Größe","version":"\u003e=1 \u003c2"}}]'
+    assert found.csv.metadata.annotations["olm.properties"] == expected
+
+
 def test_a_flat_folder_is_named_after_its_csv() -> None:
     flat = {
         path.removeprefix("manifests/"): text for path, text in files(crds=[crd()]).items() if "metadata" not in path

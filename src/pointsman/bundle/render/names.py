@@ -6,9 +6,8 @@ once more.
 """
 
 import hashlib
-import json
 
-from pointsman.bundle.model import Permission, PolicyRule
+from pointsman.bundle.model import Permission, PolicyRule, go_json
 
 MAX_LABEL = 63
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -39,10 +38,8 @@ def certificate_name(deployment: str) -> str:
 
 def rights_hash(permission: Permission) -> str:
     """Return the hash of a permission."""
-    document = {"serviceAccountName": permission.service_account_name, "rules": [_fields(r) for r in permission.rules]}
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-    for char in "<>&\u2028\u2029":
-        text = text.replace(char, f"\\u{ord(char):04x}")
+    rules = None if permission.rules is None else [_fields(each) for each in permission.rules]
+    text = go_json({"serviceAccountName": permission.service_account_name, "rules": rules})
     number = int.from_bytes(hashlib.sha224(f"{text}\n".encode()).digest())
     digits = ""
     while number:
@@ -59,4 +56,4 @@ def _fields(rule: PolicyRule) -> dict[str, list[str] | None]:
         "resourceNames": rule.resource_names,
         "nonResourceURLs": rule.non_resource_urls,
     }
-    return {"verbs": rule.verbs or None, **{name: values for name, values in optional.items() if values}}
+    return {"verbs": rule.verbs, **{name: values for name, values in optional.items() if values}}

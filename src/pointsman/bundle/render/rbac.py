@@ -43,7 +43,7 @@ def cluster_roles(csv: Csv, *, namespace: str, targets: tuple[str, ...]) -> Iter
 
 
 def _lifted(permission: Permission) -> Permission:
-    return msgspec.structs.replace(permission, rules=[*permission.rules, _NAMESPACES])
+    return msgspec.structs.replace(permission, rules=[*(permission.rules or ()), _NAMESPACES])
 
 
 def _pair(kind: str, csv: Csv, permission: Permission, *, where: Object, namespace: str) -> Iterator[Object]:
@@ -52,7 +52,7 @@ def _pair(kind: str, csv: Csv, permission: Permission, *, where: Object, namespa
         "apiVersion": f"{GROUP}/v1",
         "kind": kind,
         "metadata": {"name": name, **where},
-        "rules": [_rule(each) for each in permission.rules],
+        "rules": [_rule(each) for each in permission.rules or ()],
     }
     yield {
         "apiVersion": f"{GROUP}/v1",
@@ -70,4 +70,4 @@ def _rule(rule: PolicyRule) -> Object:
         "resourceNames": rule.resource_names,
         "resources": rule.resources,
     }
-    return {**{name: values for name, values in fields.items() if values}, "verbs": rule.verbs}
+    return {**{name: values for name, values in fields.items() if values}, "verbs": rule.verbs or []}

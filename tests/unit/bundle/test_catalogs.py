@@ -1,6 +1,7 @@
 """Which bundle of a catalog is meant: the head of the graph and not of the list, a version, an upgrade."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -92,6 +93,11 @@ def test_what_there_is_not_is_said_with_what_there_is(made: Catalog, options: di
         pytest.param(
             {"a.yaml": b"schema: olm.package\nname: p\ndefaultChannel: 1"}, "Expected `str`, got `int`", id="type"
         ),
+        pytest.param(
+            {"a.yaml": b"{schema: olm.package, name: p}\n" + b"---\n{schema: olm.channel, package: p, name: c}\n" * 2},
+            "catalog: p: channel 'c' is there twice",
+            id="one channel twice",
+        ),
     ],
 )
 def test_a_catalog_that_cannot_be_read(files: dict[str, bytes], complaint: str) -> None:
@@ -123,10 +129,35 @@ def test_versions_are_in_the_order_of_semver() -> None:
         ("2.5.0", "<1.0.0 || >=2.0.0 !=2.5.0", False),
         ("1.0.0", "1.0.0", True),
         ("1.0.0", "> 0.9.0", True),
+        ("1.2.9", "1.2.x", True),
+        ("1.3.0", "1.2.x", False),
+        ("1.3.0", "1.x", True),
+        ("1.2.9", ">1.2.x", False),
+        ("1.3.0", ">1.2.x", True),
+        ("1.2.0", ">=1.2.x <=1.3.x", True),
+        ("1.4.0", ">=1.2.x <=1.3.x", False),
+        ("1.2.0", "<1.2.x", False),
     ],
 )
 def test_ranges(version: str, text: str, inside: bool) -> None:
     assert in_range(parse_version(version), text) is inside
+
+
+@pytest.mark.parametrize("text", ["", ">=1.0.0 <", ">=1.0.0 = ", "!1.2.x", ">=1.0.0, <2.0.0", ">=a"])
+def test_what_is_no_range(text: str) -> None:
+    with pytest.raises(UserError, match=r"is no range|is no version|excludes a whole range"):
+        in_range(parse_version("1.0.0"), text)
+
+
+def test_a_long_channel_with_ranges_is_gone_through_once() -> None:
+    long = catalog(*({"name": f"p.v1.{at}.0", "skipRange": f">=1.0.0 <1.{at}.0"} for at in range(2000)))
+    began = time.process_time()
+    assert select(long).name == "p.v1.1999.0"
+    assert time.process_time() - began < 5, "for each entry again it is a minute"
+
+
+def test_a_field_with_nothing_behind_it_is_not_there() -> None:
+    assert select(catalog({"name": "p.v1.0.0", "replaces": None, "skips": None})).name == "p.v1.0.0"
 
 
 @pytest.mark.parametrize("text", ["", "1.0", "1.0.x", "1.0.0.0", "01.0.0", "1" * 300 + ".0.0", "a"])

@@ -8,6 +8,7 @@ that the bundle itself states, or with the entry's name.
 import base64
 import binascii
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,8 +18,10 @@ import msgspec
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.versions import in_range, parse_version
 from pointsman.core.errors import UserError
+from pointsman.core.versions import Version, find_version
 
 T = TypeVar("T")
+Named = TypeVar("Named", "Channel", "CatalogBundle")
 _BLANK = " \t\r\n"
 
 
@@ -103,8 +106,8 @@ def read_catalog(files: Mapping[str, bytes], package: str, *, name: str) -> Cata
         raise UserError(f"{name}: has no package {package!r}: there is {', '.join(sorted(names)[:20]) or 'none'}")
     return Catalog(
         package=_typed(found["olm.package"], Package, name=name)[0],
-        channels={each.name: each for each in _typed(found["olm.channel"], Channel, name=name)},
-        bundles={each.name: each for each in _typed(found["olm.bundle"], CatalogBundle, name=name)},
+        channels=_by_name(_typed(found["olm.channel"], Channel, name=name), name=f"{name}: {package}: channel"),
+        bundles=_by_name(_typed(found["olm.bundle"], CatalogBundle, name=name), name=f"{name}: {package}: bundle"),
     )
 
 
@@ -117,7 +120,8 @@ def select(catalog: Catalog, *, channel: str = "", version: str = "", installed:
     where = f"{catalog.package.name}, channel {graph.name}"
     entries = graph.entries
     if installed:
-        entries = [each for each in entries if _upgrades(each, _entry(catalog, graph, installed, where=where), catalog)]
+        now = _entry(catalog, graph, installed, where=where)
+        entries = [each for each in entries if _upgrades(each, now, catalog)]
         if not entries:
             raise UserError(f"{where}: nothing upgrades {installed}")
     if version:
@@ -133,7 +137,11 @@ def head(entries: Sequence[ChannelEntry], *, catalog: Catalog, where: str) -> Ch
     """Return the entry that nothing replaces or skips."""
     passed = {each.replaces for each in entries} | {name for each in entries for name in each.skips}
     heads = [each for each in entries if each.name not in passed]
-    left = [each for each in heads if not any(_skips(other, each, catalog) for other in heads if other is not each)]
+    left = heads
+    # The newest first: it skips the most, so that a long channel is gone through once and not for each of its entries.
+    for newer in sorted(heads, key=lambda each: _order(each, catalog), reverse=True):
+        if newer.skip_range:
+            left = [each for each in left if not _skips(newer, each, catalog)]
     if len(left) != 1:
         names = ", ".join(sorted(each.name for each in left)) or "none"
         raise UserError(f"{where}: has not one head but {names}: say which version is meant")
@@ -160,6 +168,10 @@ def _entry(catalog: Catalog, graph: Channel, version: str, *, where: str) -> Cha
 def _version(entry: ChannelEntry, catalog: Catalog) -> str:
     bundle = catalog.bundles.get(entry.name)
     return bundle.version if bundle else ""
+
+
+def _order(entry: ChannelEntry, catalog: Catalog) -> Version:
+    return find_version(_version(entry, catalog)) or Version((0, 0, 0))
 
 
 def _upgrades(entry: ChannelEntry, installed: ChannelEntry, catalog: Catalog) -> bool:
@@ -212,5 +224,17 @@ def _typed(found: Sequence[tuple[str, Any]], kind: type[T], *, name: str) -> lis
         raise UserError(f"{name}: {found[0][1].get('schema')}: {error}") from None
 
 
-def _without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if value is not None}
+def _by_name(found: Sequence[Named], *, name: str) -> dict[str, Named]:
+    """Return what has names by them; two of one name would leave the choice to the order of files."""
+    named = {each.name: each for each in found}
+    if len(named) != len(found):
+        twice = next(key for key, count in Counter(each.name for each in found).items() if count > 1)
+        raise UserError(f"{name} {twice!r} is there twice: keep one")
+    return named
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a copy in which a field that is null is not there: `replaces:` with nothing behind it replaces nothing."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

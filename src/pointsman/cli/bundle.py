@@ -128,6 +128,9 @@ class Into:
 
     def options(self, namespace: str) -> InstallOptions:
         """Return what the renderer takes."""
+        for each in self.watch_namespace or ():
+            if each and not _LABEL.fullmatch(each):
+                raise UserError(f"--watch-namespace {each!r} is no namespace: name one, and repeat the flag for more")
         return InstallOptions(namespace, self.watch_namespace, self._certificates(), self._config())
 
     @property

@@ -73,6 +73,23 @@ def test_a_blob_with_another_digest_is_refused_by_its_name(tmp_path: Path) -> No
         name_of(path)
 
 
+def test_a_saved_image_may_have_compressed_layers_which_are_checked_too(tmp_path: Path) -> None:
+    plain, zipped = layers(), [gzip.compress(each) for each in layers()]
+    assert name_of(saved(zipped, tmp_path / "a.tar", diff_ids=[digest(each) for each in plain])) == "thing.v1.2.3"
+    with pytest.raises(UserError, match=r"0/layer.tar: its content has another digest"):
+        name_of(saved(zipped, tmp_path / "b.tar", diff_ids=[digest(b"a"), digest(b"b")]))
+    with pytest.raises(UserError, match=r"0/layer.tar: is broken: "):
+        name_of(saved([zipped[0][:-9], zipped[1]], tmp_path / "c.tar"))
+
+
+@pytest.mark.parametrize(
+    "source", ["./absent/bundle", "../absent", "/absent/bundle", "oci:absent", "oci-archive:a.tar"]
+)
+def test_a_path_that_is_not_there_is_not_taken_for_an_image(source: str) -> None:
+    with pytest.raises(UserError, match="there is no such folder or file"):
+        name_of(source)
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

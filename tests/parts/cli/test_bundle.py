@@ -90,6 +90,9 @@ def test_filters(source: str, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param(["-n", "x", "--include", ".kind.x"], "--include '.kind.x' fails on Namespace x", id="fails"),
         pytest.param([], "--namespace is missing", id="no namespace"),
         pytest.param(["-n", "Not_One"], "--namespace 'Not_One' is no namespace", id="no namespace's name"),
+        pytest.param(
+            ["-n", "x", "--watch-namespace", "a,b"], "--watch-namespace 'a,b' is no namespace", id="two in one"
+        ),
         pytest.param(["-n", "x", "--config", "/absent"], "/absent: cannot be read", id="no config"),
         pytest.param(["-n", "x", "-o", "/absent/x"], "/absent/x: cannot be written", id="no folder"),
         pytest.param(["-n", "x", "--temp-dir", "/dev/null/x"], "/dev/null/x: cannot be written", id="no scratch"),

@@ -17,7 +17,7 @@ from typing import IO, Protocol, TypeVar, cast
 
 import msgspec
 
-from pointsman.bundle.sources.layers import Layer, unpack
+from pointsman.bundle.sources.layers import Layer, digest_unpacked, unpack
 from pointsman.bundle.sources.limits import ImageLimits
 from pointsman.core.errors import UserError
 
@@ -210,14 +210,11 @@ class LocalImage:
         return unpack((self._layer(path, diff, limits=limits) for path, diff in pairs), wanted=wanted, limits=limits)
 
     def _layer(self, path: str, diff_id: str, *, limits: ImageLimits) -> Layer:
-        stream = self._open(path, limit=limits.unpacked)
-        # `docker save` does not compress layers, and `diff_id` is the digest of what is not compressed.
-        if stream.read(2) != b"\x1f\x8b":
-            stream.seek(0)
-            if f"sha256:{digest_of(stream, 'sha256')}" != diff_id:
-                raise UserError(f"{self.name}: {path}: its content has another digest than {diff_id}")
-        stream.seek(0)
-        return Layer(f"{self.name}: {path}", stream)
+        layer = Layer(f"{self.name}: {path}", self._open(path, limit=limits.unpacked))
+        # `diff_id` is the digest of what is not compressed, whether or not the one who saved it has.
+        if f"sha256:{digest_unpacked(layer, limits=limits)}" != diff_id:
+            raise UserError(f"{layer.name}: its content has another digest than {diff_id}")
+        return layer
 
     def _open(self, path: str, *, limit: int) -> IO[bytes]:
         if path.startswith("/") or ".." in path.split("/"):

@@ -7,6 +7,7 @@ layer left.
 """
 
 import gzip
+import hashlib
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from pointsman.bundle.sources.limits import ImageLimits
 from pointsman.core.errors import UserError
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_CHUNK = 1024 * 1024
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
@@ -45,6 +47,21 @@ def unpack(layers: Iterable[Layer], *, wanted: tuple[str, ...], limits: ImageLim
         if sum(map(len, files.values())) > limits.kept:
             raise UserError(f"{layer.name}: the image keeps more than {limits.kept} bytes under {', '.join(wanted)}")
     return files
+
+
+def digest_unpacked(layer: Layer, *, limits: ImageLimits) -> str:
+    """Return the SHA-256 of what a layer is without compression, and rewind it."""
+    hashed = hashlib.sha256()
+    try:
+        stream = _Bounded(_decompressed(layer), limit=limits.unpacked)
+        while chunk := stream.read(_CHUNK):
+            hashed.update(chunk)
+    except _TooMuch:
+        raise UserError(f"{layer.name}: unpacks to more than {limits.unpacked} bytes") from None
+    except (zlib.error, EOFError, OSError) as error:
+        raise UserError(f"{layer.name}: is broken: {error or type(error).__name__}") from None
+    layer.stream.seek(0)
+    return hashed.hexdigest()
 
 
 def _read_layer(layer: Layer, *, wanted: tuple[str, ...], limits: ImageLimits) -> tuple[list[str], dict[str, bytes]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pointsman.bundle.sources.registry import Access
 
 _LOCAL = ("oci:", "oci-archive:", "docker-archive:")
+_PATHS = ("./", "../", "/", "~")  # no registry's name begins so
 _BUNDLE_FOLDERS = ("manifests/", "metadata/")
 _CATALOG_FOLDERS = ("configs/",)
 
@@ -119,6 +120,8 @@ def _find(
     prefix = next((each for each in _LOCAL if source.startswith(each)), "")
     path, tag = _split_tag(source.removeprefix(prefix))
     image = ""
+    if not path.exists() and (prefix or source.startswith(_PATHS)):
+        raise UserError(f"{path}: there is no such folder or file")
     if not prefix and not path.exists():
         found, image = _from_registry(source, wanted=wanted, limits=limits, registries=registries)
     elif path.is_dir() and not _is_layout(path):

@@ -13,7 +13,16 @@ from pointsman.core.errors import PointsmanError, UserError
 from pointsman.platform.charts import Chart, complete_chart
 from pointsman.platform.folder import PIN, ComponentFolder
 from pointsman.platform.spec import BundlePin
-from pointsman.platform.store import Found, Sources, fetch, find_bundle, pin_text, write_chart_folder, write_pin
+from pointsman.platform.store import (
+    Found,
+    Sources,
+    fetch,
+    find_bundle,
+    pin_text,
+    same_version,
+    write_chart_folder,
+    write_pin,
+)
 from pointsman.platform.update import BundleUpdate, describe_update
 
 
@@ -56,7 +65,7 @@ def move_bundle(folder: ComponentFolder, sources: Sources, move: Move) -> Prepar
     wanted = replace(folder.pin, image=_tagged(folder.pin.image, move.version), version=move.version.removeprefix("v"))
     goal = replace(folder, pin=replace(wanted, digest="", content=""))
     new = fetch(goal, sources, source=_source(folder, move), catalog=move.catalog)
-    if not _same_version(new.pin.version, move.version):
+    if not same_version(new.pin.version, move.version):
         raise UserError(f"{new.where}: is version {new.pin.version}, not {move.version}: name that one")
     bundle = new.fetched.bundle()
     chart = complete_chart(bundle, _with_pin(folder, new.pin), pin=new.pin)
@@ -94,12 +103,6 @@ def _source(folder: ComponentFolder, move: Move) -> str:
 def _tagged(image: str, version: str) -> str:
     head, slash, last = image.partition("@")[0].rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}:{version}"
-
-
-def _same_version(found: str, asked: str) -> bool:
-    """Say whether a version is the one that was asked for; `1.0` also means `1.0.0`."""
-    plain = asked.removeprefix("v")
-    return found in {plain, f"{plain}.0"}
 
 
 def _told(line: str, kept: list[str]) -> str:

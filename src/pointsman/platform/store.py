@@ -75,14 +75,28 @@ def find_bundle(folder: ComponentFolder, sources: Sources, *, source: str = "") 
 
 
 def fetch(folder: ComponentFolder, sources: Sources, *, source: str = "", catalog: FromCatalog | None = None) -> Found:
-    """Return the bundle from the first place that has it, whatever its version."""
+    """Return the bundle from the first place that has it, whatever its version; raises UserError for another's."""
+    found = _fetched(folder, sources, source=source, catalog=catalog)
+    package, own = found.fetched.bundle().package, folder.spec.packages
+    if own and package not in own:
+        raise UserError(f"{found.where}: is a bundle of {package}, and {folder.name} is made of {' or '.join(own)}")
+    return found
+
+
+def same_version(found: str, asked: str) -> bool:
+    """Say whether a version is the one that was asked for; `1.0` also means `1.0.0`."""
+    plain = asked.removeprefix("v")
+    return found in {plain, f"{plain}.0"}
+
+
+def _fetched(folder: ComponentFolder, sources: Sources, *, source: str, catalog: FromCatalog | None) -> Found:
     pin = folder.pin
     assert pin is not None
     if source or catalog:
         return _described(fetch_bundle(source, registries=sources.registries, catalog=catalog), pin)
     local = _in_folder(sources.bundles, folder) if sources.bundles is not None else []
     for found in local:
-        if found.pin.version == pin.version:
+        if same_version(found.pin.version, pin.version):
             return found
     if (kept := _cached(sources.cache, pin)) is not None:
         return kept
@@ -139,7 +153,7 @@ def write_chart_folder(chart: Chart, target: Path) -> list[str]:
             file = fresh / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-            file.chmod(0o755 if path.endswith(".sh") else 0o644)
+            file.chmod(0o755 if path.endswith(".sh") or os.access(target / path, os.X_OK) else 0o644)
         _swap(fresh, target)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)

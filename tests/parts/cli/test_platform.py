@@ -1,6 +1,10 @@
 """The platform's commands without a cluster: charts, moves, mistakes, each with its exit code and one sentence."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,8 @@ from tests.unit.bundle.made import crd
 from tests.unit.platform.made import bundle_folder, component
 
 from pointsman.cli import main
+
+SCRIPT = Path(__file__).parents[3] / "platform" / "lws-operator" / "scripts" / "update-bundle.sh"
 
 
 def run(*arguments: str) -> int | str | None:
@@ -32,6 +38,35 @@ def test_render_writes_complete_charts(file: str, tmp_path: Path, capsys: pytest
     assert "thing: chart of thing 1.2.3" in capsys.readouterr().out
     assert (tmp_path / "out" / "thing" / "manifests-crds" / "widgets.example.com.yaml").is_file()
     assert (tmp_path / "out" / "platform.yaml").is_file()
+
+
+@pytest.mark.parametrize("place", ["", "thing", "thing/scripts"])
+def test_the_script_of_a_rendered_folder_moves_it_from_anywhere(file: str, tmp_path: Path, place: str) -> None:
+    shutil.copy(SCRIPT, tmp_path / "thing" / "scripts" / SCRIPT.name)
+    out = tmp_path / "charts of mine"
+    assert run("render", "-f", file, "--out", str(out)) == 0
+    bundle_folder(tmp_path / "bundles", version="1.3.0")
+    (tmp_path / "other" / "thing" / "scripts").mkdir(parents=True)
+    script = os.path.relpath(out / "thing" / "scripts" / SCRIPT.name, out / place)
+    environment = {
+        **os.environ,
+        "POINTSMAN": str(Path(sys.executable).with_name("pointsman")),
+        "CDPATH": str(tmp_path / "other"),  # somebody's, in which `cd` would look first
+    }
+    told = subprocess.run(
+        ["bash", script, "1.3.0"], cwd=out / place, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "version      1.2.3 → 1.3.0" in told.stdout
+    assert "version: '1.3.0'" in (out / "thing" / "bundle.yaml").read_text()
+    assert json.loads((out / "thing" / ".bundle.json").read_text())["version"] == "1.3.0"
+
+
+def test_the_script_says_what_it_needs(tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "POINTSMAN": "pointsman-that-is-not-there"}
+    told = subprocess.run([SCRIPT, "1.3.0"], env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "no pointsman on the PATH" in told.stderr
 
 
 def test_a_breaking_move_needs_a_word(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """A bundle and an overlay become one chart, the same every time; where they want the same thing it is said."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,13 @@ def test_the_folders_in_this_clone_fit_their_bundles(name: str) -> None:
     assert not [path for path in made.files if "console" in path.lower()]
     kinds = {each["kind"] for part in ("manifests-presync/", "manifests-postsync/") for each in folder.objects(part)}
     assert "ServiceAccount" in kinds
+
+
+def test_the_scripts_that_move_a_bundle_are_one_and_the_same() -> None:
+    folders = [path.parent for path in (ROOT / "platform").glob("*/bundle.yaml")]
+    scripts = [folder / "scripts" / "update-bundle.sh" for folder in folders]
+    assert len(scripts) == 3
+    assert len({script.read_bytes() for script in scripts}) == 1, "edit all three: each goes with its own chart"
+    for script in scripts:
+        assert not script.is_symlink(), "a chart that is copied elsewhere takes it along"
+        assert os.access(script, os.X_OK)

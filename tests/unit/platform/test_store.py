@@ -232,9 +232,26 @@ def test_a_move_to_what_cannot_be_rendered_changes_nothing(tmp_path: Path) -> No
     assert tree(folder.path) == before
 
 
+def test_a_bundle_of_another_operator_is_refused(tmp_path: Path) -> None:
+    other = bundle_folder(tmp_path / "new", version="1.3.0", package="other", name="other")
+    folder = read(tmp_path / "source")
+    with pytest.raises(UserError, match="other: is a bundle of other, and thing is made of thing"):
+        move_bundle(folder, Sources(), Move("1.3.0", source=str(other)))
+    with pytest.raises(UserError, match="is a bundle of other"):
+        find_bundle(folder, Sources(), source=str(other))
+
+
+def test_a_short_version_is_found_in_a_folder_of_bundles(tmp_path: Path) -> None:
+    bundle_folder(tmp_path / "bundles", version="1.3.0")
+    prepared = move_bundle(read(tmp_path / "source"), Sources(bundles=tmp_path / "bundles"), Move("v1.3"))
+    assert "version      1.3.0" in prepared.update.lines[0]
+
+
 def test_a_chart_kept_in_git_is_moved_whole_and_its_overlay_stays(tmp_path: Path) -> None:
     out, sources = rendered(tmp_path)
     (out / "templates" / "mine.yaml").write_text("# mine\n")
+    (out / "scripts" / "mine").write_text("#!/bin/sh\n")
+    (out / "scripts" / "mine").chmod(0o755)
     bundle_folder(tmp_path / "new", version="1.3.0", crds=[])
     move_bundle(read_folder(out), sources, Move("1.3.0", source=str(tmp_path / "new" / "thing-1.3.0"))).write()
     after = tree(out)
@@ -244,6 +261,7 @@ def test_a_chart_kept_in_git_is_moved_whole_and_its_overlay_stays(tmp_path: Path
     assert b"1.3.0" in after["bundle.yaml"]
     assert json.loads(after[".bundle.json"])["version"] == "1.3.0"
     assert os.access(out / "scripts" / "update-bundle.sh", os.X_OK)
+    assert os.access(out / "scripts" / "mine", os.X_OK), "an added program stays one"
 
 
 def test_a_component_folder_with_odd_content_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pointsman.platform.store import Sources
 
 platform = App(name="platform", help="Install and look after operators on clusters without OLM, from their bundles.")
+_HELMFILE = "helmfile.yaml.gotmpl"
 Names = Annotated[Sequence[str], Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
 
@@ -78,9 +79,7 @@ def render(names: Names = (), *, out: Path, where: PlatformFile | None = None) -
         Which platform.
 
     """
-    import shutil
-
-    from pointsman.platform.render import render_charts
+    from pointsman.platform.render import copy_beside, render_charts
     from pointsman.platform.spec import chosen
 
     asked = where or PlatformFile()
@@ -89,10 +88,8 @@ def render(names: Names = (), *, out: Path, where: PlatformFile | None = None) -
     for choice in chosen(described, names or every, everything=True):
         folder = asked.folder(choice.folder or choice.name)
         _say(render_charts(folder, asked.sources(), source=choice.source, out=out / folder.name))
-    for name in ("platform.yaml", "helmfile.yaml.gotmpl"):
-        beside = asked.file.absolute().parent / name
-        if beside.is_file() and not (out / name).exists():
-            shutil.copyfile(beside, out / name)
+    # The helmfiles of the folders know it by this name.
+    copy_beside({"platform.yaml": asked.file, _HELMFILE: asked.file.absolute().parent / _HELMFILE}, out)
     return 0
 
 

@@ -98,7 +98,7 @@ def _problem(error: ErrorDetails, *, kind: type[Any], path: str) -> Problem:
     where = join(path, error["loc"])
     name = str(error["loc"][-1]) if error["loc"] else ""
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        known = names_at(kind, error["loc"][:-1])
+        known = _spelled_at(kind, error["loc"][:-1])
         hint = nearest(name, known) or (f": there is {', '.join(known)}" if known else ": it takes none")
         return Problem(where, f"unknown field{hint}")
     if error["type"] in {"missing", "missing_argument", "missing_keyword_only_argument"}:
@@ -129,6 +129,14 @@ def names_at(kind: Any, parts: Sequence[str | int]) -> list[str]:
     return []
 
 
+def _spelled_at(kind: Any, parts: Sequence[str | int]) -> list[str]:
+    """Return the field names at a path, those of a dataclass as `_STRICT` has them in files."""
+    for part in parts:
+        kind = item_type(kind, part)
+    is_plain = any(isinstance(each, type) and dataclasses.is_dataclass(each) for each in _members(kind))
+    return [to_camel(name).rstrip("_") if is_plain else name for name in names_at(kind, ())]
+
+
 def item_type(kind: Any, part: str | int) -> Any:
     """Return the type of what is at a name or position within a type; None when there is no such thing."""
     return next((found for each in _members(kind) if (found := _item(each, part)) is not None), None)
@@ -137,7 +145,7 @@ def item_type(kind: Any, part: str | int) -> Any:
 def _item(kind: Any, part: str | int) -> Any:
     """Return the type of a field by its name, or of a list's or mapping's items."""
     for name, field in _fields(kind).items():
-        if part in {name, _alias(name, field)}:
+        if part in {name, _alias(name, field), to_camel(name)}:
             return getattr(field, "annotation", None) or getattr(field, "type", None)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {list, tuple} and isinstance(part, int):

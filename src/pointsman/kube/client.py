@@ -23,6 +23,7 @@ from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
+from yaml import YAMLError
 
 from pointsman.core.errors import UserError
 from pointsman.core.kinds import Key, Kind, Object
@@ -187,9 +188,10 @@ def connect(kubeconfig: Path | None = None, *, context: str | None = None, anony
     try:
         config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
         chosen = config.get(context)
-    except (ConfigError, KeyError, TypeError) as error:
+    except (ConfigError, KeyError, TypeError, AttributeError, OSError, ValueError, YAMLError) as error:
         where = kubeconfig or os.environ.get("KUBECONFIG", "~/.kube/config")
-        raise UserError(f"no usable cluster configuration in {where}: {error}") from None
+        said = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"no usable cluster configuration in {where}: {said}") from None
     assert chosen is not None
     user = User() if anonymous or chosen.user is None else chosen.user
     # Proxies of the environment are for the outside world; a watch through one is cut at its idle timeout.

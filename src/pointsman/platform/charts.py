@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from pointsman.bundle.chart.chart import make_chart
 from pointsman.bundle.filters import wanted
-from pointsman.bundle.model import Bundle
+from pointsman.bundle.model import Bundle, Object
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.render.certificates import CertManager
 from pointsman.bundle.render.objects import InstallOptions
 from pointsman.bundle.writer import write_document
 from pointsman.core.errors import UserError
-from pointsman.platform.folder import CRDS, ComponentFolder
+from pointsman.platform.folder import CRDS, SPEC, ComponentFolder
 from pointsman.platform.spec import BundlePin
 
 _VALUES, _SCHEMA = "values.yaml", "values.schema.json"
@@ -48,7 +48,7 @@ def complete_chart(bundle: Bundle, folder: ComponentFolder, *, pin: BundlePin) -
         bundle,
         InstallOptions(namespace=folder.spec.namespace, certificates=CertManager()),
         name=folder.name,
-        keep=lambda objects: wanted(objects, exclude=folder.spec.exclude),
+        keep=lambda objects: _kept(objects, folder),
         definitions=CRDS.rstrip("/"),
     )
     made[_VALUES] = _values(made[_VALUES], folder)
@@ -59,6 +59,13 @@ def complete_chart(bundle: Bundle, folder: ComponentFolder, *, pin: BundlePin) -
         if path in made:
             raise UserError(f"{folder.path / path}: the bundle makes a file of that name: rename yours")
     return Chart(made, folder.files, version=bundle.version, package=bundle.package)
+
+
+def _kept(objects: list[Object], folder: ComponentFolder) -> list[Object]:
+    try:
+        return wanted(objects, exclude=folder.spec.exclude)
+    except UserError as error:
+        raise UserError(f"{folder.path / SPEC}: {str(error).removeprefix('--')}") from None
 
 
 def _values(extracted: str, folder: ComponentFolder) -> str:

@@ -16,7 +16,7 @@ from pointsman.bundle.chart.chart import LIST
 from pointsman.bundle.reader import read_documents
 from pointsman.core.errors import UserError
 from pointsman.core.files import read_regular
-from pointsman.platform.spec import MOST_FILE, BundlePin, ComponentSpec, read_mapping, typed
+from pointsman.platform.spec import MOST_FILE, BundlePin, ComponentSpec, check_component, read_mapping, typed
 
 CRDS, PRESYNC, POSTSYNC = "manifests-crds/", "manifests-presync/", "manifests-postsync/"
 PIN, SPEC = "bundle.yaml", "component.yaml"
@@ -62,6 +62,7 @@ def read_folder(path: Path) -> ComponentFolder:
     if not (path / SPEC).is_file():
         raise UserError(f"{path}: is no component: there is no {SPEC} in it")
     spec = typed(ComponentSpec, read_mapping(path / SPEC), name=str(path / SPEC))
+    check_component(spec, name=str(path / SPEC))
     pin = typed(BundlePin, read_mapping(path / PIN), name=str(path / PIN)) if (path / PIN).is_file() else None
     listed = _extracted(path)
     texts = dict(_texts(path))

@@ -4,7 +4,8 @@ Owns the order of a move: everything is fetched, compared and rendered before th
 written takes effect in one step.
 """
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,6 +57,16 @@ def render_charts(folder: ComponentFolder, sources: Sources, *, source: str, out
     )
     line = f"{out}: chart of {chart.package} {chart.version}, {len(chart.files)} files, from {found.where}{loose}"
     return _told(line, kept)
+
+
+def copy_beside(files: Mapping[str, Path], out: Path) -> None:
+    """Copy what stands beside the folders, by the names that it gets; what is there already stays."""
+    try:
+        for name, file in files.items():
+            if file.is_file() and not (out / name).exists():
+                shutil.copyfile(file, out / name)
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written: {error.strerror}") from None
 
 
 def move_bundle(folder: ComponentFolder, sources: Sources, move: Move) -> PreparedMove:

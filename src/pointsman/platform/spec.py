@@ -4,11 +4,13 @@ Owns the shapes and the sentences about mistakes in them. The names of component
 the file, unless `folder` says otherwise.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from pointsman.bundle.chart.chart import MIRROR
 from pointsman.bundle.reader import read_documents
 from pointsman.core.errors import UserError
 from pointsman.core.files import read_regular
@@ -18,6 +20,7 @@ T = TypeVar("T")
 When = Literal["deploy", "deploy-all", "named"]
 ProviderName = Literal["auto", "aks", "coreweave", "other"]
 MOST_FILE = 8 << 20
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -126,21 +129,40 @@ def typed(kind: type[T], raw: Mapping[str, Any], *, name: str) -> T:
     """Return a mapping as a value; raises ConfigError with every mistake."""
     checked = check(kind, raw, path="")
     if checked.value is None:
-        raise ConfigError(checked.problems, name=name)
+        problems = [Problem(each.path.replace("from_", "from"), each.message) for each in checked.problems]
+        raise ConfigError(problems, name=name)
     return checked.value
 
 
 def _problems(platform: Platform) -> "list[Problem]":
     found: list[Problem] = []
     names = [each.name for each in platform.components]
+    if not names:
+        found.append(Problem("components", "is empty: name what is to be installed"))
+    if not MIRROR.fullmatch(platform.image_mirror):
+        text = f"{platform.image_mirror!r} is no mirror: write a registry's name and a path, without https://"
+        found.append(Problem("imageMirror", text))
     for at, each in enumerate(platform.components):
         if names.index(each.name) != at:
             found.append(Problem(f"components[{at}].name", f"{each.name!r} is there twice: keep one"))
-        if "/" in each.name or each.name.startswith("."):
+        if not each.name or "/" in each.name or each.name.startswith("."):
             found.append(Problem(f"components[{at}].name", f"{each.name!r} is no name: use a folder's own name"))
     if platform.timeout <= 0:
         found.append(Problem("timeout", f"{platform.timeout} is no time to wait: write seconds above 0"))
     return found
+
+
+def check_component(spec: ComponentSpec, *, name: str) -> None:
+    """Raise ConfigError for namespaces that no cluster can have."""
+    named = [("namespace", spec.namespace)]
+    named += [(f"operandNamespaces[{at}]", each) for at, each in enumerate(spec.operand_namespaces)]
+    problems = [
+        Problem(path, f"{each!r} is no namespace: use up to 63 lower case letters, digits and '-'")
+        for path, each in named
+        if not _LABEL.fullmatch(each)
+    ]
+    if problems:
+        raise ConfigError(problems, name=name)
 
 
 def _known(name: str, known: set[str]) -> str:

@@ -40,6 +40,12 @@ def test_render_writes_complete_charts(file: str, tmp_path: Path, capsys: pytest
     assert (tmp_path / "out" / "platform.yaml").is_file()
 
 
+def test_a_platform_of_another_name_is_rendered_to_the_name_that_helmfiles_know(file: str, tmp_path: Path) -> None:
+    mine = Path(file).rename(tmp_path / "mine.yaml")
+    assert run("render", "-f", str(mine), "--out", str(tmp_path / "out")) == 0
+    assert (tmp_path / "out" / "platform.yaml").read_text() == mine.read_text()
+
+
 @pytest.mark.parametrize("place", ["", "thing", "thing/scripts"])
 def test_the_script_of_a_rendered_folder_moves_it_from_anywhere(file: str, tmp_path: Path, place: str) -> None:
     shutil.copy(SCRIPT, tmp_path / "thing" / "scripts" / SCRIPT.name)

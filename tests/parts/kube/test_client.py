@@ -165,9 +165,10 @@ def test_a_missing_configuration_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no usable cluster configuration in .*/none"):
         connect(tmp_path / "none")
     broken = tmp_path / "broken"
-    broken.write_text("just: text")
-    with pytest.raises(UserError, match="no usable cluster configuration"):
-        connect(broken)
+    for text in (b"just: text", b"text", b"a: [", b"clusters: [1]\ncontexts: []", b"\xff\xfe\xff"):
+        broken.write_bytes(text)
+        with pytest.raises(UserError, match="no usable cluster configuration"):
+            connect(broken)
 
 
 async def test_an_answer_without_end_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,8 @@ def test_the_same_in_gives_the_same_out(tmp_path: Path) -> None:
         pytest.param("templates/deployment-manager.yaml", "{}", "the bundle makes a file of that name", id="file"),
         pytest.param("overlay/values.yaml", "images: {}", "overlay/values.yaml: images", id="value"),
         pytest.param("overlay/values.schema.json", "{", "not valid JSON", id="schema"),
+        pytest.param("component.yaml", "{namespace: a, exclude: ['((']}", "component.yaml: exclude '", id="filter"),
+        pytest.param("component.yaml", "{namespace: A_b}", "component.yaml: namespace: 'A_b' is no", id="namespace"),
         pytest.param("overlay/values.yaml", "[1]", "must hold one mapping", id="no mapping"),
     ],
 )

@@ -45,6 +45,14 @@ def test_the_occasion_says_which_components(tmp_path: Path) -> None:
             "components: [{name: one}, {name: one}]", r"components\[1\].name: 'one' is there twice", id="twice"
         ),
         pytest.param("components: [{name: ../x}]", "is no name", id="outside"),
+        pytest.param("components: [{name: ''}]", r"components\[0\].name: '' is no name", id="no name"),
+        pytest.param("components: []", "components: is empty", id="nothing"),
+        pytest.param("components: [{name: a}]\nimageMiror: x", "did you mean 'imageMirror'", id="as files spell it"),
+        pytest.param("components: [{name: a}]\nimageMirror: https://x", "imageMirror: 'https://x' is no", id="mirror"),
+        pytest.param(
+            "components: [{name: a}]\npullSecret: {frm: x}", "pullSecret.frm: .*did you mean 'from'", id="inner typo"
+        ),
+        pytest.param("components: [{name: a}]\npullSecret: {from: 5}", "pullSecret.from: .*, not 5", id="inner type"),
         pytest.param("components: []\ntimeout: 0", "timeout: 0 is no time", id="no time"),
         pytest.param("components: []\nprovider: gke", "provider", id="another provider"),
         pytest.param("[]", "must hold one mapping", id="no mapping"),

@@ -22,6 +22,7 @@ from pointsman.core.errors import UserError
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _MAX_FILE_NAME = 150
+MIRROR = re.compile(r"([a-zA-Z0-9.-]+(:[0-9]+)?(/[a-z0-9._/-]+)?)?")
 _KEEP = {"helm.sh/resource-policy": "keep"}
 LIST = ".bundle.json"
 
@@ -139,7 +140,7 @@ def _schema(scheme: Scheme) -> Object:
         "additionalProperties": False,
         "properties": {
             "global": {"type": "object"},
-            "imageMirror": {"type": "string", "pattern": "^([a-zA-Z0-9.-]+(:[0-9]+)?(/[a-z0-9._/-]+)?)?$"},
+            "imageMirror": {"type": "string", "pattern": f"^{MIRROR.pattern}$"},
             "imagePullSecrets": {"type": "array", "items": named},
             "images": {
                 "type": "object",

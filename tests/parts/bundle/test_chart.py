@@ -154,7 +154,7 @@ def test_an_image_in_a_flag_comes_through_the_mirror_too() -> None:
 
 def test_a_selector_of_nodes_is_merged_into_nothing_that_others_read() -> None:
     manager = chart()["templates/deployment-manager.yaml"]
-    assert r'{{ merge dict .Values.nodeSelector (fromJson "{\"os\":\"linux\"}") | toJson }}' in manager
+    assert r'{{ merge dict (.Values.nodeSelector | default dict) (fromJson "{\"os\":\"linux\"}") | toJson }}' in manager
 
 
 def test_an_image_that_was_pinned_stands_in_values() -> None:
@@ -166,7 +166,7 @@ def test_every_account_gets_pull_secrets_and_keeps_its_own() -> None:
     files = chart()
     assert "imagePullSecrets: {{ .Values.imagePullSecrets | toJson }}" in files["templates/serviceaccount-manager.yaml"]
     own = files["templates/serviceaccount-extra.yaml"]
-    assert r'(fromJsonArray "[{\"name\":\"own\"}]") .Values.imagePullSecrets | toJson' in own
+    assert r'(fromJsonArray "[{\"name\":\"own\"}]") (.Values.imagePullSecrets | default list) | toJson' in own
 
 
 def test_braces_of_the_bundle_are_escaped() -> None:

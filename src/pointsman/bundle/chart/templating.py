@@ -201,13 +201,13 @@ def _part(part: str | Action, change: Callable[[str], Any]) -> str | Action:
 
 
 def _joined(own: list[Any], values: str) -> Template:
-    listed = f"concat (fromJsonArray {_literal(own)}) {values}" if own else values
+    listed = f"concat (fromJsonArray {_literal(own)}) ({values} | default list)" if own else values
     return Template((Action(f"{listed} | toJson"),), quoted=False)
 
 
 def _merged(own: Object, values: str) -> Template:
     # Into a mapping of its own: `merge` changes its first, and the values are every Deployment's.
-    mapping = f"merge dict {values} (fromJson {_literal(own)})" if own else values
+    mapping = f"merge dict ({values} | default dict) (fromJson {_literal(own)})" if own else values
     return Template((Action(f"{mapping} | toJson"),), quoted=False)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pointsman.bundle.model import Object
+from pointsman.bundle.model import Object, without_nulls
 from pointsman.core.errors import UserError
 
 API_VERSION = "config.kubernetes.io/v1"
@@ -69,7 +69,7 @@ def read_request(document: Any) -> KrmRequest:
     if not isinstance(items, list):
         raise UserError("stdin: items must be a list")
     try:
-        return KrmRequest(tuple(items), msgspec.convert(config.get("spec") or {}, Extractor))
+        return KrmRequest(tuple(items), msgspec.convert(without_nulls(config.get("spec") or {}), Extractor))
     except msgspec.ValidationError as error:
         raise UserError(f"stdin: functionConfig.spec: {error}") from None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pointsman.bundle.model import Bundle, BundleFinding, Csv, Object, Refused, go_json
+from pointsman.bundle.model import Bundle, BundleFinding, Csv, Object, Refused, go_json, without_nulls
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.shapes import misshapen, misshapen_object
 from pointsman.core.errors import UserError
@@ -105,7 +105,7 @@ def _flattened(document: Any) -> Iterator[Any]:
 
 
 def _read_csv(path: str, document: Object, *, properties: list[Any], name: str) -> Csv:
-    whole = _without_nulls(document)
+    whole = without_nulls(document)
     if properties:
         metadata = whole.setdefault("metadata", {})
         annotations = metadata.setdefault("annotations", {}) if isinstance(metadata, dict) else {}
@@ -156,12 +156,3 @@ def _read(files: Files, path: str, *, name: str) -> list[Any]:
 
 def _refused(rule: str, message: str, *, name: str) -> Refused:
     return Refused([BundleFinding(rule, message)], name=name)
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return a copy in which a field that is null is not there: so a typed reader sees it, and so does ours."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    if isinstance(value, list):
-        return [_without_nulls(each) for each in value]
-    return value

@@ -237,6 +237,15 @@ def go_json(value: Any) -> str:
     return text
 
 
+def without_nulls(value: Any) -> Any:
+    """Return a copy in which a field that is null is not there: so a typed reader sees it, and so does ours."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [without_nulls(each) for each in value]
+    return value
+
+
 def name_of(document: Object) -> str:
     """Return an object's name, or nothing."""
     metadata = document.get("metadata")

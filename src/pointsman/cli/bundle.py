@@ -57,6 +57,8 @@ def _one_expression(_: object, text: str, *, delimiter: str | None = None) -> li
 
 Expressions = Annotated[list[str], Parameter(env_var_split=_one_expression)]
 
+Side = Annotated[str, Parameter(allow_leading_hyphen=True)]  # `-` is stdin
+
 bundle = App(
     name="bundle",
     help="Turn OLM bundles into manifests and Helm charts, for clusters without OLM.",
@@ -273,7 +275,7 @@ def chart(
 
 @bundle.command
 @uncollected
-def diff(old: str, new: str, *, wanted: BundleFlags | None = None) -> int:
+def diff(old: Side, new: Side, *, wanted: BundleFlags | None = None) -> int:
     """Print the differences between two bundles, or a bundle and manifests; exit 1 if there are any.
 
     Parameters
@@ -289,6 +291,11 @@ def diff(old: str, new: str, *, wanted: BundleFlags | None = None) -> int:
     from pointsman.bundle.compare import compare
 
     asked = wanted or BundleFlags()
+    for each in (old, new):
+        if each.startswith("-") and each != "-":
+            raise UserError(f"Unknown option: {each}.")
+    if old == new == "-":
+        raise UserError("OLD and NEW are both stdin, which can be read once: name a file for one of them")
 
     def side(source: str) -> list[Object]:
         if source == "-" or source.endswith((".yaml", ".yml")):

@@ -149,6 +149,20 @@ def test_chart_is_written_twice_alike(source: str, tmp_path: Path, capsys: pytes
     assert "chart of thing.v1.2.3" in capsys.readouterr().out
 
 
+def test_diff_reads_one_side_from_stdin(source: str, tmp_path: Path) -> None:
+    def diff(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pointsman", "bundle", "diff", *arguments, "-n", "x"]
+        return subprocess.run(command, input=manifests.read_text(), capture_output=True, text=True, check=False)
+
+    manifests = tmp_path / "m.yaml"
+    assert run("extract", source, "-n", "x", "-o", str(manifests)) == 0
+    for arguments in (("-", source), (source, "-")):
+        same = diff(*arguments)
+        assert (same.returncode, same.stdout, same.stderr) == (0, "", "")
+    assert "both stdin" in diff("-", "-").stderr
+    assert "Unknown option: -x" in diff("-x", source).stderr
+
+
 def test_a_chart_watches_what_is_asked(source: str, tmp_path: Path) -> None:
     def watched(*flags: str) -> str:
         assert run("chart", source, "-o", str(tmp_path / "chart"), *flags) == 0
@@ -216,7 +230,13 @@ def krm(monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]) -> int | str | No
 def test_krm_adds_to_the_items(
     source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = {"source": source, "namespace": "x", "exclude": ['.kind == "Namespace"'], "certManager": {"enabled": False}}
+    spec: dict[str, Any] = {
+        "source": source,
+        "namespace": "x",
+        "exclude": ['.kind == "Namespace"'],
+        "certManager": {"enabled": False},
+    }
+    spec |= {"catalog": None, "include": None}  # keys with nothing behind them
     assert krm(monkeypatch, spec) == 0
     (found,) = printed(capsys)
     kinds = [each["kind"] for each in found["items"]]

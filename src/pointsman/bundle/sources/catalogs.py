@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pointsman.bundle.model import without_nulls
 from pointsman.bundle.reader import read_documents
 from pointsman.bundle.versions import in_range, parse_version
 from pointsman.core.errors import UserError
@@ -219,7 +220,7 @@ def _json_documents(text: bytes, *, name: str) -> Iterator[Any]:
 
 def _typed(found: Sequence[tuple[str, Any]], kind: type[T], *, name: str) -> list[T]:
     try:
-        return [msgspec.convert(_without_nulls(document), kind) for _, document in found]
+        return [msgspec.convert(without_nulls(document), kind) for _, document in found]
     except msgspec.ValidationError as error:
         raise UserError(f"{name}: {found[0][1].get('schema')}: {error}") from None
 
@@ -231,10 +232,3 @@ def _by_name(found: Sequence[Named], *, name: str) -> dict[str, Named]:
         twice = next(key for key, count in Counter(each.name for each in found).items() if count > 1)
         raise UserError(f"{name} {twice!r} is there twice: keep one")
     return named
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return a copy in which a field that is null is not there: `replaces:` with nothing behind it replaces nothing."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

@@ -139,8 +139,8 @@ def _problems(platform: Platform) -> "list[Problem]":
     names = [each.name for each in platform.components]
     if not names:
         found.append(Problem("components", "is empty: name what is to be installed"))
-    if not MIRROR.fullmatch(platform.image_mirror):
-        text = f"{platform.image_mirror!r} is no mirror: write a registry's name and a path, without https://"
+    if not MIRROR.fullmatch(platform.image_mirror) or platform.image_mirror.endswith("/"):
+        text = f"{platform.image_mirror!r} is no mirror: write it as mirror.example.com/path"
         found.append(Problem("imageMirror", text))
     for at, each in enumerate(platform.components):
         if names.index(each.name) != at:

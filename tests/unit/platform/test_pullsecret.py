@@ -43,6 +43,17 @@ def test_only_needed_registries_are_copied(tmp_path: Path, source: str) -> None:
     assert made.text not in repr(made)
 
 
+def test_two_users_of_one_registry_are_both_copied(tmp_path: Path) -> None:
+    file = tmp_path / "auth.json"
+    auths = {"one.example.com/a": auth("a"), "one.example.com/b": auth("b"), "one.example.com/c": auth("c")}
+    file.write_text(json.dumps({"auths": auths, "credHelpers": None}))
+    images = ["one.example.com/a/x:1", "one.example.com/b/y:1", "one.example.com/b/y:2", "one.example.com/open/z:1"]
+    made = docker_config(images, source=str(file), environment={})
+    assert (made.registries, made.missing) == (("one.example.com",), ())
+    found = json.loads(made.text)["auths"]
+    assert found == {"one.example.com/a/x": auth("a"), "one.example.com/b/y": auth("b")}
+
+
 def test_none_is_none_and_no_file_is_one_sentence(tmp_path: Path) -> None:
     assert docker_config(IMAGES, source="none", environment=home(tmp_path)).text == ""
     with pytest.raises(UserError, match=r"pullSecret\.from: .* is no file: write podman, docker, none"):
@@ -58,7 +69,7 @@ def test_a_helper_is_asked_and_its_answer_copied(tmp_path: Path) -> None:
         asked.append((helper, server))
         return json.dumps({"Username": "<token>", "Secret": SECRET}).encode()
 
-    made = docker_config(IMAGES[:1], source=str(file), environment={}, ask=ask)
+    made = docker_config([*IMAGES[:1], "one.example.com/other:1"], source=str(file), environment={}, ask=ask)
     assert asked == [("vault", "one.example.com")]
     assert json.loads(made.text)["auths"] == {"one.example.com": {"identitytoken": SECRET}}
 

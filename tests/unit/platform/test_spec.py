@@ -49,6 +49,7 @@ def test_the_occasion_says_which_components(tmp_path: Path) -> None:
         pytest.param("components: []", "components: is empty", id="nothing"),
         pytest.param("components: [{name: a}]\nimageMiror: x", "did you mean 'imageMirror'", id="as files spell it"),
         pytest.param("components: [{name: a}]\nimageMirror: https://x", "imageMirror: 'https://x' is no", id="mirror"),
+        pytest.param("components: [{name: a}]\nimageMirror: x.io/a/", "imageMirror: 'x.io/a/' is no", id="slash"),
         pytest.param(
             "components: [{name: a}]\npullSecret: {frm: x}", "pullSecret.frm: .*did you mean 'from'", id="inner typo"
         ),

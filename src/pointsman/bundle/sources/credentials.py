@@ -44,9 +44,9 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class _AuthFile(msgspec.Struct, frozen=True, rename="camel"):
-    auths: dict[str, _Entry] = {}
-    cred_helpers: dict[str, str] = {}
-    creds_store: str = ""
+    auths: dict[str, _Entry] | None = None
+    cred_helpers: dict[str, str] | None = None
+    creds_store: str | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
@@ -113,10 +113,11 @@ def _from_file(path: Path, reference: ImageReference, *, ask: Ask) -> Credential
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as credentials: {error}") from None
     server = _HUB_KEY if reference.registry == "docker.io" else reference.registry
-    if helper := file.cred_helpers.get(reference.registry):
+    if helper := (file.cred_helpers or {}).get(reference.registry):
         return _from_helper(helper, server, path=path, ask=ask)
     for key in _keys(reference):
-        if key in file.auths and (found := _from_entry(file.auths[key], path=path, key=key)) is not None:
+        entry = (file.auths or {}).get(key)
+        if entry is not None and (found := _from_entry(entry, path=path, key=key)) is not None:
             return found
     return _from_helper(file.creds_store, server, path=path, ask=ask) if file.creds_store else None
 

@@ -44,6 +44,7 @@ _NUMERIC = re.compile(r"[-+.0-9]")
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_PAIR = re.compile(rb"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _MERGE = object()
 
 
@@ -57,11 +58,23 @@ def read_documents(text: bytes, *, name: str) -> list[Any]:
     try:
         return [each for each in _Reader(name=name).documents(_events(text)) if each is not None]
     except yaml.MarkedYAMLError as error:
+        if (joined := _with_pairs_joined(text)) != text:
+            return read_documents(joined, name=name)
         mark = error.problem_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         raise UserError(f"{where}: not valid YAML: {error.problem or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"{name}: not valid YAML: {error}") from None
+
+
+def _with_pairs_joined(text: bytes) -> bytes:
+    """Return JSON with characters that it escapes as two halves escaped whole: YAML's reader knows no halves."""
+    return _PAIR.sub(_joined_pair, text) if text.lstrip()[:1] in {b"{", b"["} else text
+
+
+def _joined_pair(match: re.Match[bytes]) -> bytes:
+    high, low = int(match[2], 16), int(match[3], 16)
+    return match[1] + b"\\U%08x" % (0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
 
 def scalar(text: str) -> Any:

@@ -147,6 +147,8 @@ def _names(bundle: Bundle) -> Iterator[str]:
     for document in (*bundle.crds, *bundle.others):
         if not name_of(document):
             yield f"a {document['kind']} among the manifests has no metadata.name"
+        if not isinstance(document.get("apiVersion"), str):
+            yield f"{document['kind']} {name_of(document)!r} among the manifests has no apiVersion"
 
 
 def _strategy(bundle: Bundle) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """YAML as kubectl and OLM read it, and what is refused because somebody would pay for it."""
 
+import json
 import time
 
 import pytest
@@ -53,6 +54,13 @@ def test_merge_keys_and_aliases_are_resolved() -> None:
         "b": {"x": 3, "y": 2},
         "c": {"x": 1, "y": 2},
     }
+
+
+def test_json_may_escape_a_character_as_two_halves() -> None:
+    document = {"a": "\U0001f600", "b": "\\\\ud83d\\ude00", "c": "\\\U0001f600", "n": 1}
+    assert read_documents(json.dumps(document).encode(), name="x") == [document]
+    with pytest.raises(UserError, match="not valid YAML: found invalid Unicode"):
+        read_documents(rb'{"a": "\ud83d"}', name="x")
 
 
 def test_documents_follow_each_other_and_empty_ones_are_left_out() -> None:

@@ -58,6 +58,11 @@ def test_webhooks_may_not_guard_webhooks(resource: str) -> None:
     assert [each.rule for each in findings(bundle(webhooks=[webhook(rules=[rule])]))] == ["webhook-rules"]
 
 
+def test_an_object_without_a_version_of_its_kind_is_refused() -> None:
+    (found,) = findings(bundle(others=[{"kind": "ConfigMap", "metadata": {"name": "c"}}]))
+    assert str(found) == "ConfigMap 'c' among the manifests has no apiVersion [names]"
+
+
 def test_several_complaints_come_at_once() -> None:
     with pytest.raises(Refused, match=r"2 rules are broken:\n  .*\[webhook-deployment\]\n  .*\[webhook-name\]"):
         check(bundle(webhooks=[webhook(name="Not DNS", deploymentName="absent")]))

@@ -169,7 +169,11 @@ class ControlPlane:
         """Run kubectl as admin and return what it prints."""
         program = self.assets.directory / "kubectl"
         command = [str(program), "--kubeconfig", str(self.kubeconfig("admin")), *arguments]
-        run = subprocess.run(command, input=text, capture_output=True, text=True, timeout=170, check=False)
+        # Not in the home: what an earlier plane served at this address would be taken for what this one serves.
+        environment = {**os.environ, "KUBECACHEDIR": str(self.directory / "kubectl")}
+        run = subprocess.run(
+            command, input=text, env=environment, capture_output=True, text=True, timeout=170, check=False
+        )
         if run.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {run.stderr.strip()}")
         return run.stdout

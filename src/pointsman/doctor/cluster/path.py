@@ -12,6 +12,7 @@ from pointsman.core import flags
 from pointsman.core.kinds import Key, Object, key_of
 from pointsman.core.numbers import whole
 from pointsman.doctor import envoy
+from pointsman.doctor.cluster.completions import takes_completions
 from pointsman.doctor.cluster.envoyfilters import (
     GATEWAY_LABEL,
     Endpoint,
@@ -263,8 +264,10 @@ def _interesting(route: Object) -> bool:
 
 
 def _rule(route: Object | None) -> int:
+    """Return the rule to follow: to a pool, and of those the first that is for completions, which a probe can ask."""
     rules = each(route, "spec", "rules")
-    return next((n for n, rule in enumerate(rules) if any(map(is_pool, each(rule, "backendRefs")))), 0)
+    pooled = [n for n, rule in enumerate(rules) if any(map(is_pool, each(rule, "backendRefs")))]
+    return next((n for n in pooled if takes_completions(rules[n])), pooled[0] if pooled else 0)
 
 
 def _pods_of_gateway(objects: Objects, gateway: Object) -> tuple[Object, ...]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pointsman.core.kinds import Object, key_of
+from pointsman.doctor.cluster.completions import COMPLETIONS, asked_at
 from pointsman.doctor.cluster.facts import Probe
 from pointsman.doctor.cluster.objects import at, each
 from pointsman.doctor.cluster.path import Path
 from pointsman.render.envoy.addresses import Address
 
-COMPLETIONS = "/v1/completions"
 _SHOWN = 200
 
 
@@ -62,25 +62,11 @@ def target_of(path: Path, address: Address, *, model: str) -> Target:
     return Target(
         address=address,
         host=names[0].replace("*", "doctor"),
-        path=_path(each(path.rule_document, "matches")),
+        path=asked_at(path.rule_document),
         headers=headers,
         tls=listener.get("protocol") == "HTTPS",
         model=model,
     )
-
-
-def _path(matches: list[Object]) -> str:
-    """Return the path of completions, unless the rule is for others only."""
-    wanted = [(str(at(one, "path", "type") or "PathPrefix"), str(at(one, "path", "value") or "/")) for one in matches]
-    for kind, value in wanted or [("PathPrefix", "/")]:
-        prefix = value.rstrip("/")
-        if (kind == "PathPrefix" and f"{COMPLETIONS}/".startswith(f"{prefix}/")) or (kind, value) == (
-            "Exact",
-            COMPLETIONS,
-        ):
-            return COMPLETIONS
-    kind, value = wanted[0]
-    return value if kind == "Exact" else f"{value.rstrip('/')}{COMPLETIONS}"
 
 
 async def send(target: Target, prompt: str, *, tokens: int = 1) -> Sent:

@@ -7,7 +7,7 @@ a picker, a route, one kind of model server or two.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pointsman.api.llminferenceservice import LLMSpec, unacted
@@ -53,12 +53,14 @@ def combine(context: PresetContext, document: Mapping[str, Any], configs: Config
     layers = [_config(name, configs, context) for name in named]
     try:
         known = _over([*layers, own])
-        wanted = _presets(known)
-        begun = [_preset(name, configs, context) for name in wanted]
+        told = _read(known, "spec")
+        # Presets are about the model, and a config may be who names it.
+        whose = replace(context, resource=context.resource.model_copy(update={"spec": told}))
+        begun = [_preset(name, configs, whose) for name in _presets(known)]
         whole = expanded(_over([*(spec for _, spec in begun), *layers, own]), _variables(context, known))
     except (MergeConflict, TemplateError) as error:
         raise CombineError("CombineBaseError", str(error)) from None
-    spec, told = _read(whole, "spec"), _read(known, "spec")
+    spec = _read(whole, "spec")
     _check_whole(spec)
     _check_parents(told, here=context.names.namespace)
     return Combined(

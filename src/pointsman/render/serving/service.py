@@ -100,7 +100,8 @@ def llm_stack(
         return LLMStack(names=names, objects=(), components=(), notices=(), breaches=(), applied=combined.applied)
     spec, replaced = combined.spec, list[str]()
     if cluster.simulate:
-        spec, replaced = simulated(resource, spec, names=names, facts=cluster.facts)
+        whole = resource.model_copy(update={"spec": spec})
+        spec, replaced = simulated(whole, spec, names=names, facts=cluster.facts)
     return _rendered(context, replace(combined, spec=spec), replaced, picker_configs or {})
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.render.serving.services import document, rendered
+from tests.unit.render.serving.services import MODEL, document, rendered
 from tests.unit.render.serving.test_service import find, main
 
 from pointsman.render.serving.combine import CombineError
@@ -54,6 +54,24 @@ def test_the_model_s_name_may_come_from_a_config() -> None:
     }
     stack = rendered(document(baseRefs=[{"name": "a"}]), configs=configs)
     assert main(find(stack, "Deployment", "phi3-kserve"))["args"] == ["c"]
+
+
+@pytest.mark.parametrize("simulate", [False, True])
+def test_the_model_of_a_config_is_what_is_served(simulate: bool) -> None:
+    configs = {"a": {"model": MODEL}, "b": {"model": {**MODEL, "name": "other"}}}
+    stack = rendered(document(baseRefs=[{"name": "a"}, {"name": "b"}]), configs=configs, simulate=simulate)
+    container = main(find(stack, "Deployment", "phi3-kserve"))
+    line = [*container.get("command", ()), *container.get("args", ())]
+    wanted = ["--model", "other"] if simulate else ["vllm", "serve", "microsoft/Phi-3-mini-4k-instruct"]
+    assert line[: len(wanted)] == wanted
+    assert simulate or line[3:5] == ["--served-model-name", "other"]
+
+
+def test_the_volume_of_a_config_s_model_is_mounted() -> None:
+    stack = rendered(document(baseRefs=[{"name": "a"}]), configs={"a": {"model": {"uri": "pvc://models/phi3"}}})
+    pod = find(stack, "Deployment", "phi3-kserve")["spec"]["template"]["spec"]
+    claim = {"claimName": "models", "readOnly": True}
+    assert {"name": "model", "persistentVolumeClaim": claim} in pod["volumes"]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """The picker: its Service, Pods, account, flags and ports. Each is broken on purpose, and is the first cause named."""
 
+import copy
 from datetime import timedelta
 
 import pytest
 from tests.unit.doctor.breaks import (
     Break,
+    Document,
     add,
     assert_first_cause,
     change,
@@ -17,9 +19,74 @@ from tests.unit.doctor.breaks import (
     unready,
     unseen,
 )
-from tests.unit.doctor.scene import EXT_PROC, NOW, PICKER_CLUSTER, POOL_CLUSTER, SCHED, SIM, eds, live_route, per_route
+from tests.unit.doctor.scene import (
+    EXT_PROC,
+    NOW,
+    PICKER_CLUSTER,
+    POOL_CLUSTER,
+    SCHED,
+    SIM,
+    Scene,
+    broken,
+    eds,
+    live_route,
+    per_route,
+)
 
+from pointsman.doctor.cluster.chain import examine
 from pointsman.doctor.cluster.facts import Health, Port
+from pointsman.doctor.findings import first_cause
+
+SIMPLE = {"tls": {"mode": "SIMPLE"}}
+
+
+def destination_rule(policy: Document, *, host: str = f"epp.{SIM}.svc.cluster.local", where: str = SIM) -> Document:
+    return {
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "DestinationRule",
+        "metadata": {"name": "epp", "namespace": where},
+        "spec": {"host": host, "trafficPolicy": policy},
+    }
+
+
+def as_kserve(*flags: str) -> Break:
+    """Flags in the command, as KServe's preset has them, and only the configuration in the arguments."""
+
+    def break_(scene: Scene) -> None:
+        for spec in specs(scene):
+            command = ["/app/epp", *flags, "--pool-namespace", SIM]
+            spec["containers"][0] |= {"command": command, "args": ["--config-text", "x"]}
+
+    return break_
+
+
+def another_container(scene: Scene) -> None:
+    for spec in specs(scene):
+        spec["containers"][0]["args"] = ["serve"]
+
+
+def elsewhere(scene: Scene) -> None:
+    """A Service without a selector stands for a picker in another namespace, as the operator has it."""
+    scene.get("Service", "epp")["spec"]["selector"] = {}
+    for kind, name in (("Pod", "epp-1"), ("Deployment", "epp")):
+        scene.get(kind, name)["metadata"]["namespace"] = SCHED
+
+
+def leading(scene: Scene) -> None:
+    for spec in specs(scene):
+        spec["containers"][0]["args"] = ["--pool-name", "pool", "--pool-namespace", SIM, "--ha-enable-leader-election"]
+
+
+def specs(scene: Scene) -> list[Document]:
+    return [scene.get("Pod", "epp-1")["spec"], scene.get("Deployment", "epp")["spec"]["template"]["spec"]]
+
+
+def second(scene: Scene) -> None:
+    """Add another Pod of the picker."""
+    more = copy.deepcopy(scene.get("Pod", "epp-1"))
+    more["metadata"]["name"], more["status"]["podIP"] = "epp-2", "10.244.0.10"
+    scene.add(more)
+
 
 FAULTS = [
     pytest.param(
@@ -133,14 +200,14 @@ FAULTS = [
         (lambda s: setattr(s, "refused", (("watch", "pods"),)), unready("epp-1", "not ready")),
         "the picker's account may follow Pods and pools",
         f"watch pods in {SIM}",
-        "--verb=watch --resource=pods",
+        '"resources":["pods"],"verbs":["list","watch"]',
         id="RBAC missing one verb",
     ),
     pytest.param(
         (lambda s: setattr(s, "refused", (("list", "inferencepools"),)),),
         "the picker's account may follow Pods and pools",
         "list inferencepools",
-        "inferencepools.inference.networking.k8s.io",
+        '"apiGroups":["inference.networking.k8s.io"],"resources":["inferencepools"]',
         id="RBAC missing the pool",
     ),
     pytest.param(
@@ -211,6 +278,73 @@ FAULTS = [
         (tls(alpn=""),), "the picker's port settles on HTTP/2", "chose nothing", "--secure-serving=false", id="no ALPN"
     ),
     pytest.param(
+        (tls(alpn=""), add(destination_rule(SIMPLE))),
+        "the picker's port settles on HTTP/2",
+        "chose nothing",
+        "--secure-serving=false\"]}]' && kubectl patch destinationrules.networking.istio.io -n llm-d-sim epp",
+        id="no ALPN, and a rule for TLS",
+    ),
+    pytest.param(
+        (as_kserve("--pool-name", "pool"), tls(alpn="")),
+        "the picker's port settles on HTTP/2",
+        "chose nothing",
+        '"value":["--config-text","x","--secure-serving=false"]',
+        id="no ALPN, flags in the command",
+    ),
+    pytest.param(
+        (another_container, tls(alpn="")),
+        "the picker's port settles on HTTP/2",
+        "chose nothing",
+        "kubectl edit deployment",
+        id="no ALPN, a picker of another make",
+    ),
+    pytest.param(
+        (
+            pages(clusters=[eds(PICKER_CLUSTER, http2=True, tls=True), eds(POOL_CLUSTER, follows=True)]),
+            add(destination_rule({"portLevelSettings": [{"port": {"number": 9002}, **SIMPLE}]})),
+        ),
+        "gateway and picker agree on TLS",
+        "the gateway speaks TLS",
+        '"path":"/spec/trafficPolicy/portLevelSettings/0/tls"',
+        id="TLS rule for the port, plaintext picker",
+    ),
+    pytest.param(
+        (
+            pages(clusters=[eds(PICKER_CLUSTER, http2=True, tls=True), eds(POOL_CLUSTER, follows=True)]),
+            add(
+                destination_rule(SIMPLE, host="*.svc.cluster.local"), destination_rule(SIMPLE, host="epp", where=SCHED)
+            ),
+        ),
+        "gateway and picker agree on TLS",
+        f"DestinationRule {SIM}/epp says so",
+        f'"host":"epp.{SIM}.svc.cluster.local","trafficPolicy":{{"tls":{{"mode":"DISABLE"}}',
+        id="TLS rule for all hosts, plaintext picker",
+    ),
+    pytest.param(
+        (as_kserve("--pool-name", "other"),),
+        "the picker follows this pool",
+        "--pool-name=other instead of pool",
+        '"path":"/spec/template/spec/containers/0/command/2","value":"pool"',
+        id="picker of another pool, flags in the command",
+    ),
+    pytest.param(
+        (
+            as_kserve("--pool-name", "pool"),
+            lambda s: setattr(s, "refused", (("list", "inferencepools"),)),
+        ),
+        "the picker's account may follow Pods and pools",
+        "list inferencepools",
+        '"resources":["inferencepools"]',
+        id="RBAC missing the pool, flags in the command",
+    ),
+    pytest.param(
+        (elsewhere, lambda s: setattr(s, "refused", (("watch", "pods"),))),
+        "the picker's account may follow Pods and pools",
+        f"watch pods in {SIM}",
+        f'"subjects":[{{"kind":"ServiceAccount","namespace":"{SCHED}","name":"epp"}}]',
+        id="RBAC of a picker in another namespace",
+    ),
+    pytest.param(
         (tls(alpn="http/1.1"),),
         "the picker's port settles on HTTP/2",
         "chose http/1.1",
@@ -244,3 +378,30 @@ FAULTS = [
 @pytest.mark.parametrize(("breaks", "check", "evidence", "fix"), FAULTS)
 def test_the_first_cause_is_named(breaks: tuple[Break, ...], check: str, evidence: str, fix: str) -> None:
     assert_first_cause(breaks, check, evidence, fix)
+
+
+def test_several_pickers_are_well_when_one_leads() -> None:
+    assert first_cause(examine(broken(second, leading).cluster())) is None
+    found = first_cause(examine(broken(second).cluster()))
+    assert found is not None
+    assert (found.verdict, found.check) == ("warning", "the picker's Pods are ready")
+    assert "--ha-enable-leader-election" in found.cause
+    assert found.fix == f"kubectl scale deployment -n {SIM} epp --replicas=1"
+
+
+def test_rights_to_lead_are_about_the_lease_that_the_role_names() -> None:
+    """Roles of least privilege name the lease: a question about any lease is answered with no."""
+    rights = {str(one): one.names for one in broken(elsewhere, leading).cluster().rights if one.resource == "leases"}
+    lease = f"epp-{SIM}-pool"
+    names = (f"{lease}.llm-d.ai", f"{lease}.gateway-api-inference-extension.sigs.k8s.io")
+    where = f"leases.coordination.k8s.io in {SIM}"
+    assert rights == {f"create {where}": (), f"get {where}": names, f"update {where}": names}
+
+
+def test_the_fix_gives_no_more_than_a_picker_needs() -> None:
+    scene = broken(leading, lambda s: setattr(s, "refused", (("create", "leases"), ("list", "pods"))))
+    found = first_cause(examine(scene.cluster()))
+    assert found is not None
+    assert '"resources":["pods"],"verbs":["list","watch"]}' in found.fix
+    assert '"resources":["leases"],"verbs":["create"]}' in found.fix
+    assert f'"verbs":["get","update"],"resourceNames":["epp-{SIM}-pool.llm-d.ai"' in found.fix

@@ -10,14 +10,15 @@ from datetime import timedelta
 
 from pointsman.core import flags
 from pointsman.core.kinds import Key, Kind, Object, key_of
-from pointsman.doctor.cluster.case import Case
+from pointsman.doctor.cluster.case import Case, command
 from pointsman.doctor.cluster.envoyfilters import Endpoint
 from pointsman.doctor.cluster.facts import Port
-from pointsman.doctor.cluster.objects import ISTIO, at, each, kind_of, mapping, words
+from pointsman.doctor.cluster.objects import ISTIO, at, command_line, each, kind_of, mapping, words
 from pointsman.doctor.findings import Finding, failed, ok, skipped, warned
 from pointsman.doctor.repairs import Repair
 
 _SOON = timedelta(days=7)
+_KNOWN_BY = ("pool-name", "endpoint-selector", "config-file", "config-text")
 
 
 def port_is_open(case: Case) -> Finding:
@@ -50,15 +51,12 @@ def both_speak_tls(case: Case) -> Finding:
     if port.tls:
         evidence = f"the picker at {port.address} serves TLS, the gateway speaks plaintext to {host}"
         cause = "no handshake, no answer: every request gets 500. Istio needs a DestinationRule to speak TLS to it"
-        return failed(name, evidence, cause=cause, fix=_speak_tls(picker, host, rule))
+        return failed(name, evidence, cause=cause, fix=_speak_tls(picker, rule))
     evidence = f"the gateway speaks TLS to {host}, the picker at {port.address} serves plaintext"
     cause = "no handshake, no answer: every request gets 500"
     if rule is None:
-        return failed(
-            name, evidence, cause=cause, fix=f"kubectl get destinationrules,envoyfilters -A | grep {picker.name}"
-        )
-    body = [{"op": "remove", "path": "/spec/trafficPolicy/tls"}]
-    fix = Repair(kind=kind_of(rule), key=key_of(rule), how="json", body=body)
+        return failed(name, evidence, cause=cause, fix=_tls_rule(picker, {"mode": "DISABLE"}))
+    fix = _speak_plaintext(picker, rule)
     return failed(name, f"{evidence}; DestinationRule {key_of(rule)} says so", cause=cause, fix=fix)
 
 
@@ -132,47 +130,86 @@ def _gateway_speaks_tls(case: Case, picker: Endpoint) -> bool | None:
         return upstream.tls if upstream else None
     if not case.istio:
         return None
-    rule = _rule(case, picker)
-    return at(rule, "spec", "trafficPolicy", "tls", "mode") in {"SIMPLE", "MUTUAL"} if rule else False
+    return _says_tls(_rule(case, picker), picker.port)
+
+
+def _says_tls(rule: Object | None, port: int) -> bool:
+    """Tell whether a DestinationRule has a gateway speak TLS to a port; what it says of the port goes first."""
+    policy = mapping(rule, "spec", "trafficPolicy")
+    levels = [one for one in each(policy, "portLevelSettings") if at(one, "port", "number") == port]
+    said = (levels or [policy])[0]
+    return at(said, "tls", "mode") in {"SIMPLE", "MUTUAL"}
 
 
 def _rule(case: Case, picker: Endpoint) -> Object | None:
-    """Return the DestinationRule about the picker."""
-    short, longer = picker.name, f"{picker.name}.{picker.namespace}"
-    for one in case.objects.all("DestinationRule"):
-        host = str(at(one, "spec", "host"))
-        near = key_of(one).namespace == picker.namespace and host == short
-        if near or host == longer or host.startswith(f"{longer}.svc"):
-            return one
-    return None
+    """Return the DestinationRule about the picker: one for its very host, else the narrowest for many."""
+    host = f"{picker.name}.{picker.namespace}.svc.cluster.local"
+    about = [(str(at(one, "spec", "host")), one) for one in case.objects.all("DestinationRule")]
+    own = [one for said, one in about if _is_host(said, one, picker)]
+    wide = sorted((len(said), n) for n, (said, _) in enumerate(about) if said[:1] == "*" and host.endswith(said[1:]))
+    return own[0] if own else about[wide[-1][1]][1] if wide else None
 
 
-def _speak_tls(picker: Endpoint, host: str, rule: Object | None) -> Repair:
-    policy = {"tls": {"mode": "SIMPLE", "insecureSkipVerify": True}}
-    if rule is not None:
-        return Repair(kind=kind_of(rule), key=key_of(rule), how="merge", body={"spec": {"trafficPolicy": policy}})
+def _is_host(said: str, rule: Object, picker: Endpoint) -> bool:
+    longer = f"{picker.name}.{picker.namespace}"
+    near = key_of(rule).namespace == picker.namespace and said == picker.name
+    return near or said == longer or said.startswith(f"{longer}.svc")
+
+
+def _speak_tls(picker: Endpoint, rule: Object | None) -> Repair:
+    tls = {"mode": "SIMPLE", "insecureSkipVerify": True}
+    if rule is not None and _is_host(str(at(rule, "spec", "host")), rule, picker):
+        body = {"spec": {"trafficPolicy": {"tls": tls}}}
+        return Repair(kind=kind_of(rule), key=key_of(rule), how="merge", body=body)
+    return _tls_rule(picker, tls)
+
+
+def _speak_plaintext(picker: Endpoint, rule: Object) -> Repair:
+    """Return the change of the picker's own rule; one for many hosts stays, and the picker gets its own."""
+    policy = mapping(rule, "spec", "trafficPolicy")
+    if not _is_host(str(at(rule, "spec", "host")), rule, picker):
+        return _tls_rule(picker, {"mode": "DISABLE"})
+    start = "/spec/trafficPolicy"
+    spots = [f"{start}/tls"] if "tls" in policy else []
+    spots += [
+        f"{start}/portLevelSettings/{n}/tls" for n, one in enumerate(each(policy, "portLevelSettings")) if "tls" in one
+    ]
+    body = [{"op": "remove", "path": spot} for spot in spots]
+    return Repair(kind=kind_of(rule), key=key_of(rule), how="json", body=body)
+
+
+def _tls_rule(picker: Endpoint, tls: Object) -> Repair:
     body = {
         "apiVersion": f"{ISTIO}/v1",
         "kind": "DestinationRule",
         "metadata": {"name": picker.name, "namespace": picker.namespace},
-        "spec": {"host": host, "trafficPolicy": policy},
+        "spec": {
+            "host": f"{picker.name}.{picker.namespace}.svc.cluster.local",
+            "trafficPolicy": {"tls": tls},
+        },
     }
     kind = Kind(ISTIO, "v1", "DestinationRule", "destinationrules")
     return Repair(kind=kind, key=Key(picker.namespace, picker.name), how="apply", body=body, safe=True)
 
 
 def _plaintext(case: Case) -> str | Repair:
-    """Return the change that lets the picker serve plaintext."""
+    """Return what lets the picker serve plaintext, and the gateway speak it."""
     deployment = case.path.picker_deployment
     if deployment is None:
         return "kubectl get deployments -A -o wide | grep -i epp"
     body: list[Object] = []
     for place, container in enumerate(each(deployment, "spec", "template", "spec", "containers")):
-        line = words(container, "args")
-        if any(flags.value(line, name) for name in ("pool-name", "endpoint-selector", "config-file")):
-            kept = [*flags.without(line, (), switches=("secure-serving",)), "--secure-serving=false"]
-            body.append({"op": "add", "path": f"/spec/template/spec/containers/{place}/args", "value": kept})
-    return Repair(kind=kind_of(deployment), key=key_of(deployment), how="json", body=body)
+        if any(flags.value(command_line(container), name) for name in _KNOWN_BY):
+            kept = flags.without(words(container, "args"), (), switches=("secure-serving",))
+            value = [*kept, "--secure-serving=false"]  # of a flag in both, the last counts
+            body.append({"op": "add", "path": f"/spec/template/spec/containers/{place}/args", "value": value})
+    if not body:
+        return command("edit", deployment)
+    change = Repair(kind=kind_of(deployment), key=key_of(deployment), how="json", body=body)
+    rule = _rule(case, case.path.picker) if case.path.picker and case.istio else None
+    if case.path.picker is None or rule is None or not _says_tls(rule, case.path.picker.port):
+        return change
+    return f"{change.command()} && {_speak_plaintext(case.path.picker, rule).command()}"
 
 
 def _renew(case: Case) -> str:

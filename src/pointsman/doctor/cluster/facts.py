@@ -72,6 +72,8 @@ class Right(NamedTuple):
     group: str
     resource: str
     namespace: str
+    names: tuple[str, ...] = ()
+    """The objects that it may be about, of which one is enough; empty for all."""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}{'.' + self.group if self.group else ''} in {self.namespace}"

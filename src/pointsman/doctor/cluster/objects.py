@@ -115,13 +115,19 @@ def pod_trouble(pod: Object) -> str:
 
 def arguments(pod: Object) -> list[str]:
     """Return the command lines of all containers, one after the other."""
-    return [word for one in each(pod, "spec", "containers") for word in words(one, "args")]
+    return [word for one in each(pod, "spec", "containers") for word in command_line(one)]
+
+
+def command_line(container: Object) -> list[str]:
+    """Return all that a container is started with: flags may be in its command, as KServe's presets have them."""
+    return [*words(container, "command"), *words(container, "args")]
 
 
 def container_ports(pod: Object) -> dict[str, int]:
     """Return the ports that a Pod declares, by name; those without one under their number."""
+    beside = [one for one in each(pod, "spec", "initContainers") if one.get("restartPolicy") == "Always"]
     return {
         str(port.get("name") or port.get("containerPort")): number(port, "containerPort")
-        for one in each(pod, "spec", "containers")
+        for one in (*each(pod, "spec", "containers"), *beside)
         for port in each(one, "ports")
     }

@@ -41,6 +41,8 @@ from pointsman.doctor.cluster.objects import (
 EXT_PROC = "envoy.filters.http.ext_proc"
 ANNOTATION = "networking.istio.io/ext-proc-override"
 POOL_GROUPS = frozenset({INFERENCE, INFERENCE_OLD})
+# Ours and today's Go picker's, and that of pickers of before.
+_LEASES = ("llm-d.ai", "gateway-api-inference-extension.sigs.k8s.io")
 _DEFAULT_PORTS = {"grpc-port": 9002, "grpc-health-port": 9003, "metrics-port": 9090}
 
 
@@ -94,9 +96,15 @@ class Path:
     def account(self) -> Key | None:
         """The account under which the picker runs."""
         running = self.picker_pods[0] if self.picker_pods else _template(self.picker_deployment)
-        if not running or self.picker is None:
+        if not running or not self.home:
             return None
-        return Key(self.picker.namespace, str(at(running, "spec", "serviceAccountName") or "default"))
+        return Key(self.home, str(at(running, "spec", "serviceAccountName") or "default"))
+
+    @property
+    def home(self) -> str:
+        """The namespace in which the picker runs; the Service that stands for it may be in another."""
+        runs = self.picker_pods[0] if self.picker_pods else self.picker_deployment
+        return key_of(runs).namespace if runs else ""
 
     def port(self, flag: str) -> int:
         """Return the number of one of the picker's ports, by its flag; another program's by what its Pod declares."""
@@ -224,11 +232,9 @@ def behind(objects: Objects, service: Object | None) -> tuple[Object, ...]:
 
 
 def rights_needed(path: Path, objects: Objects) -> list[Right]:
-    """Return what the picker's account must be allowed: to follow Pods, and its pool where it has one."""
+    """Return what the picker's account must be allowed: to follow Pods, its pool where it has one, and to lead."""
     named = flags.value(path.arguments, "pool-name")
-    namespace = flags.value(path.arguments, "pool-namespace")
-    if not namespace and path.picker is not None:
-        namespace = path.picker.namespace
+    namespace = flags.value(path.arguments, "pool-namespace") or path.home
     if path.account is None or not namespace:
         return []
     followed = [("", "pods")]
@@ -239,10 +245,17 @@ def rights_needed(path: Path, objects: Objects) -> list[Right]:
         groups = (INFERENCE_OLD, "llm-d.ai")
         followed += [(group, kind) for group in groups for kind in kinds if f"{kind}.{group}" in served]
     rights = [Right(verb, *what, namespace) for what in followed for verb in ("list", "watch")]
-    if flags.switch(path.arguments, "ha-enable-leader-election", default=False) and path.picker is not None:
-        lease = ("coordination.k8s.io", "leases", path.picker.namespace)
-        rights += [Right(verb, *lease) for verb in ("create", "get", "update")]
+    if flags.switch(path.arguments, "ha-enable-leader-election", default=False):
+        rights += _rights_to_lead(path, namespace=namespace, pool=named)
     return rights
+
+
+def _rights_to_lead(path: Path, *, namespace: str, pool: str) -> list[Right]:
+    """Return what an election needs: its lease is the pool's or the Deployment's, and roles may name just that."""
+    deployment = key_of(path.picker_deployment).name if path.picker_deployment else ""
+    names = tuple(f"epp-{namespace}-{pool or deployment}.{end}" for end in _LEASES)
+    lease = ("coordination.k8s.io", "leases", namespace)
+    return [Right("create", *lease), *(Right(verb, *lease, names) for verb in ("get", "update"))]
 
 
 def _has_models(objects: Objects, gateway: Object) -> bool:

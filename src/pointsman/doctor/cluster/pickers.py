@@ -2,12 +2,14 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 
 from pointsman.core import flags
-from pointsman.core.kinds import Object, key_of
+from pointsman.core.kinds import Key, Object, key_of
 from pointsman.core.numbers import whole
 from pointsman.doctor.cluster.case import Case, command
 from pointsman.doctor.cluster.envoyfilters import Endpoint
+from pointsman.doctor.cluster.facts import Right
 from pointsman.doctor.cluster.objects import (
     arguments,
     at,
@@ -22,9 +24,10 @@ from pointsman.doctor.cluster.objects import (
     words,
 )
 from pointsman.doctor.cluster.path import is_pool, slice_addresses, slices
-from pointsman.doctor.findings import Finding, failed, ok, skipped
+from pointsman.doctor.findings import Finding, failed, ok, skipped, warned
 from pointsman.doctor.repairs import Repair
 
+_LEADS = "ha-enable-leader-election"
 HTTP2 = ("grpc", "http2", "h2c", "grpc-web")
 
 
@@ -169,6 +172,14 @@ def picker_runs(case: Case) -> Finding:
             cause="the picker does not run, or says that it cannot serve",
             fix=fix,
         )
+    line = case.path.arguments
+    if len(ready) > 1 and flags.value(line, "pool-name") and not flags.switch(line, _LEADS, default=False):
+        cause = (
+            f"each decides by itself: without --{_LEADS} none leads, so each counts a part of the requests and knows a "
+            "part of the prefixes"
+        )
+        fix = command("scale", deployment, "--replicas=1") if deployment else "kubectl get deployments -A"
+        return warned(name, f"{len(ready)} are ready at once", cause=cause, fix=fix)
     return ok(name, f"{len(ready)} of {len(pods)}")
 
 
@@ -263,7 +274,7 @@ def picker_follows_this_pool(case: Case) -> Finding:
     said = {flag: flags.value(case.path.arguments, flag) for flag in wanted}
     if not said["pool-name"]:
         return skipped(name, "its flags name no pool")
-    said["pool-namespace"] = said["pool-namespace"] or (case.path.picker.namespace if case.path.picker else "")
+    said["pool-namespace"] = said["pool-namespace"] or case.path.home
     wrong = [flag for flag in wanted if said[flag] != wanted[flag]]
     group, used = flags.value(case.path.arguments, "pool-group"), str(pool["apiVersion"]).partition("/")[0]
     if not wrong and group and group != used:
@@ -282,13 +293,13 @@ def _arguments(deployment: Object, wanted: dict[str, str]) -> Repair | None:
     """Return the change of a Deployment's command line."""
     body = []
     for place, container in enumerate(each(deployment, "spec", "template", "spec", "containers")):
-        line = words(container, "args")
-        for at_, word in enumerate(line):
-            flag, equals, _ = word.removeprefix("--").partition("=")
-            if flag in wanted:
-                spot, value = (at_, f"--{flag}={wanted[flag]}") if equals else (at_ + 1, wanted[flag])
-                path = f"/spec/template/spec/containers/{place}/args/{spot}"
-                body.append({"op": "replace", "path": path, "value": value})
+        for field in ("command", "args"):
+            for at_, word in enumerate(words(container, field)):
+                flag, equals, _ = word.removeprefix("--").partition("=")
+                if flag in wanted:
+                    spot, value = (at_, f"--{flag}={wanted[flag]}") if equals else (at_ + 1, wanted[flag])
+                    path = f"/spec/template/spec/containers/{place}/{field}/{spot}"
+                    body.append({"op": "replace", "path": path, "value": value})
     return Repair(kind=kind_of(deployment), key=key_of(deployment), how="json", body=body) if body else None
 
 
@@ -305,19 +316,36 @@ def account_may(case: Case) -> Finding:
             skipped(name, f"it could not be asked for: {unknown[0]}") if unknown else ok(name, f"{len(rights)} rights")
         )
     told = "; ".join(map(str, refused))
-    verbs = ",".join(dict.fromkeys(right.verb for right in refused))
-    kinds = ",".join(dict.fromkeys(f"{r.resource}{'.' + r.group if r.group else ''}" for r in refused))
-    namespace, kinds = shlex.quote(refused[0].namespace), shlex.quote(kinds)
-    role = f"{account.name}-missing"
-    fix = (
-        f"kubectl create role -n {namespace} {role} --verb={verbs} --resource={kinds} && "
-        f"kubectl create rolebinding -n {namespace} {role} --role={role} "
-        f"--serviceaccount={account.namespace}:{account.name}"
-    )
     cause = (
         f"ServiceAccount {account} may not: the picker knows no endpoints, or old ones, and says that it cannot serve"
     )
-    return failed(name, told, cause=cause, fix=fix)
+    return failed(name, told, cause=cause, fix=_permit(account, list(rights), [one.namespace for one in refused]))
+
+
+def _permit(account: Key, rights: Sequence[Right], namespaces: Sequence[str]) -> str:
+    """Return the command that gives an account, where something is missing, all that a picker needs there."""
+    documents = [one for where in dict.fromkeys(namespaces) for one in _permissions(account, rights, where)]
+    text = shlex.quote(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, separators=(",", ":")))
+    return f"printf %s {text} | kubectl apply -f -"
+
+
+def _permissions(account: Key, rights: Sequence[Right], namespace: str) -> list[Object]:
+    group = "rbac.authorization.k8s.io"
+    name = f"{account.namespace}-{account.name}-missing"
+    verbs: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for right in rights:
+        if right.namespace == namespace:
+            verbs.setdefault((right.group, right.resource, right.names), []).append(right.verb)
+    rules = [
+        {"apiGroups": [api], "resources": [what], "verbs": found, **({"resourceNames": list(names)} if names else {})}
+        for (api, what, names), found in verbs.items()
+    ]
+    head = {"apiVersion": f"{group}/v1", "metadata": {"name": name, "namespace": namespace}}
+    role = {"apiGroup": group, "kind": "Role", "name": name}
+    return [
+        {**head, "kind": "Role", "rules": rules},
+        {**head, "kind": "RoleBinding", "roleRef": role, "subjects": [{"kind": "ServiceAccount", **account._asdict()}]},
+    ]
 
 
 def _slices(service: Object) -> str:

@@ -74,7 +74,7 @@ def ports_are_served(case: Case) -> Finding:
         return skipped(name, "the Pods declare no ports")
     missing = [port for port in wanted if port not in declared]
     if not missing:
-        return ok(name, ", ".join(map(str, wanted)))
+        return _strangers(name, case, pool, wanted) or ok(name, ", ".join(map(str, wanted)))
     evidence = (
         f"the pool's targetPorts are {', '.join(map(str, wanted))}, the Pods declare {', '.join(map(str, declared))}"
     )
@@ -84,6 +84,34 @@ def ports_are_served(case: Case) -> Finding:
     if len(declared) == 1:
         fix = Repair(kind=kind_of(pool), key=key_of(pool), how="merge", body={"spec": {field: value}})
     return failed(name, evidence, cause="a picked Pod refuses the connection", fix=fix)
+
+
+def _strangers(name: str, case: Case, pool: Object, wanted: list[int]) -> Finding | None:
+    """Return that Pods are selected which serve something else, if there are any."""
+    ports = {key_of(pod).name: set(container_ports(pod).values()) for pod in case.path.servers}
+    others = [one for one, found in ports.items() if found and not found & set(wanted)]
+    if not others:
+        return None
+    shown = ", ".join(f"{key}={value}" for key, value in _selector(pool).items())
+    evidence = f"{shown} selects {', '.join(others)} too, which does not declare {', '.join(map(str, wanted))}"
+    cause = "a Pod that is no model server is picked like one, and refuses the connection: select by a label of theirs"
+    better = _of_all(case, others)
+    gone = dict.fromkeys(set(_selector(pool)) - set(better))
+    body = {"spec": {"selector": {"matchLabels": {**gone, **better}}}}
+    fix = Repair(kind=kind_of(pool), key=key_of(pool), how="merge", body=body) if better else command("edit", pool)
+    return failed(name, evidence, cause=cause, fix=fix)
+
+
+def _of_all(case: Case, others: list[str]) -> dict[str, str]:
+    """Return the labels that all servers have but those others; nothing where the others have all of them, too."""
+    labels = {
+        key_of(pod).name: {(key, str(value)) for key, value in mapping(pod, "metadata", "labels").items()}
+        for pod in case.path.servers
+    }
+    servers = [found for one, found in labels.items() if one not in others]
+    shared = set.intersection(*servers) if servers else set()
+    shared = {pair for pair in shared if pair[0] != "pod-template-hash"}
+    return dict(sorted(shared)) if all(not shared <= labels[one] for one in others) else {}
 
 
 def status_is_current(case: Case) -> Finding:

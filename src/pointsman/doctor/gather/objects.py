@@ -47,17 +47,16 @@ async def list_all(client: Client, *, namespace: str) -> Objects:
 
 async def allowed(client: Client, right: Right, *, account: Key) -> bool | None:
     """Return whether an account may do something; None when we may not ask on its behalf."""
+    answers = [await _allowed(client, right, name, account=account) for name in right.names or ("",)]
+    return True if True in answers else answers[0]
+
+
+async def _allowed(client: Client, right: Right, name: str, *, account: Key) -> bool | None:
+    about = {"verb": right.verb, "group": right.group, "resource": right.resource, "namespace": right.namespace}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {
-            "resourceAttributes": {
-                "verb": right.verb,
-                "group": right.group,
-                "resource": right.resource,
-                "namespace": right.namespace,
-            }
-        },
+        "spec": {"resourceAttributes": {**about, **({"name": name} if name else {})}},
     }
     user = f"system:serviceaccount:{account.namespace}:{account.name}"
     try:

@@ -318,7 +318,7 @@ AS_WRITTEN = envoyfilter(on_filter("REPLACE", EXT_PROC, MANUAL), static_cluster(
         ),
         pytest.param(
             envoyfilter(on_live_route(DUPLEX), namespace=POOLS),
-            "EnvoyFilters are in the gateway's namespace",
+            "EnvoyFilters reach the gateway",
             POOLS,
             id="EnvoyFilter elsewhere",
         ),

@@ -1,8 +1,25 @@
 """What must be there before anything else: broken on purpose, and the first cause named."""
 
 import pytest
-from tests.unit.doctor.breaks import NO_POOLS, POOLS, Break, add, assert_first_cause, change, drop, says
-from tests.unit.doctor.scene import definition
+from tests.unit.doctor.breaks import NO_POOLS, POOLS, Break, Document, add, assert_first_cause, change, drop, says
+from tests.unit.doctor.scene import GATEWAY, broken, definition
+
+from pointsman.doctor.cluster.chain import examine
+from pointsman.doctor.findings import first_cause
+
+
+def istiod(name: str, *, namespace: str = "istio-system", enabled: bool = False, revision: str = "") -> Document:
+    env = [{"name": "ENABLE_GATEWAY_API_INFERENCE_EXTENSION", "value": "true"}] if enabled else []
+    container = {"name": "discovery", "image": "docker.io/istio/pilot:1.28.3-distroless", "env": env}
+    labels = {"app": "istiod", **({"istio.io/rev": revision} if revision else {})}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": 1},
+    }
+
 
 FAULTS = [
     pytest.param(
@@ -65,9 +82,32 @@ FAULTS = [
         "set env deployment/istiod",
         id="flag off, pool status stale",
     ),
+    pytest.param(
+        (add(istiod("istiod-canary", namespace="mesh")),),
+        "Istio follows InferencePools",
+        "ENABLE_GATEWAY_API_INFERENCE_EXTENSION=unset",
+        "kubectl -n mesh set env deployment/istiod-canary ENABLE_GATEWAY_API_INFERENCE_EXTENSION=true",
+        id="flag off, istiod of another name",
+    ),
+    pytest.param(
+        (
+            add(istiod("istiod-new", enabled=True, revision="new"), istiod("istiod-old", revision="old")),
+            change("Gateway", GATEWAY, "metadata", "labels", to={"istio.io/rev": "old"}),
+        ),
+        "Istio follows InferencePools",
+        "ENABLE_GATEWAY_API_INFERENCE_EXTENSION=unset",
+        "deployment/istiod-old",
+        id="flag off in the gateway's revision",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("breaks", "check", "evidence", "fix"), FAULTS)
 def test_the_first_cause_is_named(breaks: tuple[Break, ...], check: str, evidence: str, fix: str) -> None:
     assert_first_cause(breaks, check, evidence, fix)
+
+
+def test_of_several_istiods_one_that_follows_pools_is_enough() -> None:
+    """Without a revision on the Gateway nobody knows which one makes it, and its status says that one does."""
+    scene = broken(add(istiod("istiod-old"), istiod("istiod-new", enabled=True)))
+    assert first_cause(examine(scene.cluster())) is None

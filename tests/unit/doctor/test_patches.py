@@ -5,6 +5,7 @@ from tests.unit.doctor.breaks import (
     MANUAL,
     REPLACE,
     Break,
+    Document,
     add,
     as_replaced,
     assert_first_cause,
@@ -21,6 +22,7 @@ from tests.unit.doctor.breaks import (
 )
 from tests.unit.doctor.scene import (
     EXT_PROC,
+    GATEWAY,
     POOL_CLUSTER,
     SCHED,
     SIM,
@@ -31,10 +33,37 @@ from tests.unit.doctor.scene import (
     per_route,
 )
 
+
+def aimed_at(labels: Document) -> Document:
+    written = envoyfilter(patch("HTTP_FILTER", "INSERT_BEFORE", native_filter()))
+    written["spec"]["workloadSelector"] = {"labels": labels}
+    return written
+
+
+def for_sidecars() -> Document:
+    written = patch("HTTP_FILTER", "INSERT_BEFORE", native_filter())
+    written["match"]["context"] = "SIDECAR_INBOUND"
+    return written
+
+
 FAULTS = [
     pytest.param(
+        (by_service, add(aimed_at({"app.kubernetes.io/gateway": "infra-inference"}))),
+        "EnvoyFilters reach the gateway",
+        f"selects app.kubernetes.io/gateway=infra-inference, which no Pod in {SCHED} has",
+        f'"app.kubernetes.io/gateway":null,"gateway.networking.k8s.io/gateway-name":"{GATEWAY}"',
+        id="labels with a typo",
+    ),
+    pytest.param(
+        (by_service, add(envoyfilter(for_sidecars()))),
+        "EnvoyFilters reach the gateway",
+        "patch 0 (HTTP_FILTER) is for SIDECAR_INBOUND",
+        '"path":"/spec/configPatches/0/match/context","value":"GATEWAY"',
+        id="patch for sidecars",
+    ),
+    pytest.param(
         (add(envoyfilter(own_route_patch(None), namespace=SIM)),),
-        "EnvoyFilters are in the gateway's namespace",
+        "EnvoyFilters reach the gateway",
         f"EnvoyFilter {SIM}/epp-ext-proc-poc",
         "kubectl create -f -",
         id="EnvoyFilter in the pool's namespace",

@@ -1,8 +1,11 @@
 """From the client to the backend: Gateways, routes, grants. Each is broken on purpose, and is the first cause named."""
 
+from typing import Any
+
 import pytest
 from tests.unit.doctor.breaks import (
     Break,
+    Document,
     assert_first_cause,
     change,
     drop,
@@ -12,9 +15,52 @@ from tests.unit.doctor.breaks import (
     unready,
     unseen,
 )
-from tests.unit.doctor.scene import GATEWAY, POOL_CLUSTER, SCHED, SIM, live_route
+from tests.unit.doctor.scene import GATEWAY, POOL_CLUSTER, SCHED, SIM, Scene, broken, live_route, route
+
+from pointsman.doctor.cluster.chain import examine
+from pointsman.doctor.findings import first_cause
+
+SAME_HOST = {"name": "sim", "namespace": SIM, "port": 8200}
+
+
+def older(*, name: str = "older", backend: Document | None = None, **spec: Any) -> Break:
+    """Another route with the same host and match, made before ours."""
+
+    def break_(scene: Scene) -> None:
+        scene.get("HTTPRoute", "llm")["metadata"]["creationTimestamp"] = "2026-11-16T00:00:00Z"
+        other = route(name, backend or SAME_HOST)
+        other["metadata"]["creationTimestamp"] = "2026-11-15T00:00:00Z"
+        other["spec"] |= spec
+        scene.add(other)
+
+    return break_
+
 
 FAULTS = [
+    pytest.param(
+        (older(), probes(picked=""), lambda s: setattr(s, "counts", {"streams_started": 0})),
+        "no other route takes its requests",
+        f"rule 0 of HTTPRoute {SCHED}/older",
+        f"kubectl edit httproute -n {SCHED} older",
+        id="an older route with the same match",
+    ),
+    pytest.param(
+        (
+            change("HTTPRoute", "llm", "metadata", "generation", to=2),
+            change("HTTPRoute", "llm", "status", "parents", 0, "conditions", 0, "observedGeneration", to=2),
+        ),
+        "the route's references are resolved",
+        "ResolvedRefs is about generation 1",
+        "kubectl describe httproute",
+        id="references of before",
+    ),
+    pytest.param(
+        (probes(status=404, why="status 404"),),
+        "the answer comes from the picked Pod",
+        "status 404",
+        f"kubectl get httproute -n {SCHED} llm -o yaml",
+        id="no route takes the request",
+    ),
     pytest.param(
         (change("Gateway", GATEWAY, "metadata", "name", to="other"),),
         "the Gateway is there",
@@ -179,3 +225,16 @@ FAULTS = [
 @pytest.mark.parametrize(("breaks", "check", "evidence", "fix"), FAULTS)
 def test_the_first_cause_is_named(breaks: tuple[Break, ...], check: str, evidence: str, fix: str) -> None:
     assert_first_cause(breaks, check, evidence, fix)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(older(hostnames=["other.example"]), id="another host"),
+        pytest.param(older(rules=[{"matches": [{"path": {"type": "Exact", "value": "/x"}}]}]), id="another path"),
+        pytest.param(older(rules=route()["spec"]["rules"]), id="the same pool"),
+        pytest.param(older(parentRefs=[{"name": "other"}]), id="another Gateway"),
+    ],
+)
+def test_other_routes_of_other_requests_are_no_trouble(other: Break) -> None:
+    assert first_cause(examine(broken(other).cluster())) is None

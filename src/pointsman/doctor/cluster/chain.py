@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pointsman.doctor.cluster import asking, definitions, doors, patches, pickers, pools, proof, routing
+from pointsman.doctor.cluster import asking, definitions, doors, patches, pickers, pools, proof, routing, shadows
 from pointsman.doctor.cluster.case import Check, case
 from pointsman.doctor.cluster.facts import Cluster
 from pointsman.doctor.findings import Finding
@@ -31,6 +31,7 @@ PARTS: Mapping[str, tuple[Check, ...]] = {
         routing.no_cors,  # no condition tells of it
         routing.references_are_resolved,
         routing.no_override_annotation,
+        shadows.no_route_is_before,  # no condition tells of it either
     ),
     "pool": (
         pools.selects_pods,

@@ -4,7 +4,7 @@ The inference definitions belong to someone else, or to us (`pointsman crds`); h
 missing, too old, or just being replaced: then whatever is said about pools is about nothing, so this comes first.
 """
 
-from pointsman.core.kinds import Object, key_of
+from pointsman.core.kinds import Key, Object, key_of
 from pointsman.crds.releases import minor, release_of
 from pointsman.doctor.cluster.case import Case, status_of_parent, told
 from pointsman.doctor.cluster.objects import (
@@ -22,6 +22,7 @@ from pointsman.doctor.findings import Finding, failed, ok, skipped, warned
 _POOLS = f"inferencepools.{INFERENCE}"
 _OLD_POOLS = f"inferencepools.{INFERENCE_OLD}"
 _EXTENSION = "ENABLE_GATEWAY_API_INFERENCE_EXTENSION"
+_REVISION = "istio.io/rev"
 _FIRST_ISTIO = (1, 28)
 _GATEWAY_INSTALL = (
     "kubectl apply --server-side -f "
@@ -90,16 +91,31 @@ def istio_follows_pools(case: Case) -> Finding:
     backend = case.path.backend or {}
     if not case.istio or backend.get("kind") != "InferencePool":
         return skipped(name, "no InferencePool behind a gateway of Istio")
-    switch_on = f"kubectl -n istio-system set env deployment/istiod {_EXTENSION}=true"
+    istiod = _istiod_of(case)
+    where = key_of(istiod) if istiod else Key("istio-system", "istiod")
+    switch_on = f"kubectl -n {where.namespace} set env deployment/{where.name} {_EXTENSION}=true"
     refused = condition(status_of_parent(case.path.route or {}, case.path.gateway), "ResolvedRefs")
     if refused and refused.get("reason") == "InvalidKind" and _EXTENSION in str(refused.get("message")):
         stale = _stale_pool(case)
         cause = f"istiod runs without {_EXTENSION}=true, so the route leads nowhere{stale}"
         return failed(name, told(refused), cause=cause, fix=switch_on)
-    istiod = [d for d in case.objects.all("Deployment") if at(d, "metadata", "labels", "app") == "istiod"]
-    if not istiod:
+    if istiod is None:
         return skipped(name, "istiod is no Deployment that can be seen here")
-    return _istiod(name, istiod[0], switch_on=switch_on)
+    return _istiod(name, istiod, switch_on=switch_on)
+
+
+def _istiod_of(case: Case) -> Object | None:
+    """Return the istiod that makes the gateway: of several that of its revision, else one that follows pools."""
+    found = [d for d in case.objects.all("Deployment") if at(d, "metadata", "labels", "app") == "istiod"]
+    revision = at(case.path.gateway, "metadata", "labels", _REVISION)
+    named = [one for one in found if revision and at(one, "metadata", "labels", _REVISION) == revision]
+    able = [one for one in found if _variables(one).get(_EXTENSION, "").lower() == "true"]
+    return next(iter((*named, *able, *found)), None)
+
+
+def _variables(istiod: Object) -> dict[str, str]:
+    container = (each(istiod, "spec", "template", "spec", "containers") or [{}])[0]
+    return {str(one.get("name")): str(one.get("value", "")) for one in each(container, "env")}
 
 
 def _istiod(name: str, istiod: Object, *, switch_on: str) -> Finding:
@@ -109,7 +125,7 @@ def _istiod(name: str, istiod: Object, *, switch_on: str) -> Finding:
     if version is not None and version < _FIRST_ISTIO:
         cause = f"Istio follows {INFERENCE}/v1 from 1.28 on"
         return failed(name, f"istiod is {image}", cause=cause, fix="istioctl upgrade")
-    said = {str(one.get("name")): str(one.get("value", "")) for one in each(container, "env")}
+    said = _variables(istiod)
     if said.get(_EXTENSION, "").lower() != "true":
         evidence = f"istiod has {_EXTENSION}={said.get(_EXTENSION) or 'unset'}"
         cause = "it takes no notice of InferencePools unless that is true, and the default is false"

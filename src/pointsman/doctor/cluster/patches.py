@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from pointsman.core.kinds import Object, key_of
 from pointsman.doctor import envoy
 from pointsman.doctor.cluster.case import Case, command
-from pointsman.doctor.cluster.envoyfilters import aims_elsewhere, concerns_picking, endpoint_of_cluster, patches
-from pointsman.doctor.cluster.objects import at, each, kind_of, mapping
+from pointsman.doctor.cluster.envoyfilters import (
+    GATEWAY_LABEL,
+    aims_elsewhere,
+    concerns_picking,
+    endpoint_of_cluster,
+    patches,
+)
+from pointsman.doctor.cluster.objects import at, each, kind_of, mapping, selects
 from pointsman.doctor.cluster.path import EXT_PROC, is_pool, routes_of
 from pointsman.doctor.findings import Finding, failed, ok, skipped, warned
 from pointsman.doctor.repairs import Repair
@@ -47,7 +53,7 @@ class Patch:
 
 def filters_are_in_reach(case: Case) -> Finding:
     """Whether an EnvoyFilter that means this Gateway stands where it is applied."""
-    name = "EnvoyFilters are in the gateway's namespace"
+    name = "EnvoyFilters reach the gateway"
     gateway = case.path.gateway
     if gateway is None:
         return skipped(name)
@@ -63,7 +69,37 @@ def filters_are_in_reach(case: Case) -> Finding:
             f"kubectl delete envoyfilter -n {key.namespace} {key.name}"
         )
         return failed(name, evidence, cause=cause, fix=fix)
-    return ok(name, f"{len(_ours(case))} about the picker")
+    return _lost(name, case, gateway) or ok(name, f"{len(_ours(case))} about the picker")
+
+
+def _lost(name: str, case: Case, gateway: Object) -> Finding | None:
+    """Return that an EnvoyFilter is applied to nobody: its labels, or its patches' context, are no gateway's."""
+    pods = [mapping(one, "metadata", "labels") for one in case.path.gateway_pods]
+    for one in filter(concerns_picking, case.objects.all("EnvoyFilter")):
+        labels = mapping(one, "spec", "workloadSelector", "labels")
+        here = key_of(one).namespace == key_of(gateway).namespace
+        if here and labels and not _selects_any(case, labels, key_of(one).namespace, pods):
+            shown = ",".join(f"{key}={value}" for key, value in labels.items())
+            evidence = f"EnvoyFilter {key_of(one)} selects {shown}, which no Pod in {key_of(one).namespace} has"
+            change = {**dict.fromkeys(labels), GATEWAY_LABEL: key_of(gateway).name}
+            body = {"spec": {"workloadSelector": {"labels": change}}}
+            fix = Repair(kind=kind_of(one), key=key_of(one), how="merge", body=body)
+            return failed(name, evidence, cause="it is applied to no proxy at all: the picker is not asked", fix=fix)
+    for patch in _patches(case, "HTTP_FILTER", "HTTP_ROUTE", "VIRTUAL_HOST"):
+        context = str(at(patch.document, "match", "context") or "ANY")
+        if context not in {"ANY", "GATEWAY"} and "ext_proc" in str(patch.value):
+            body_ = [{"op": "replace", "path": f"/spec/configPatches/{patch.place}/match/context", "value": "GATEWAY"}]
+            cause = "a gateway's configuration is of the context GATEWAY: the patch changes nothing there"
+            return failed(name, f"{patch.where} is for {context}", cause=cause, fix=_repair(patch, body_))
+    return None
+
+
+def _selects_any(case: Case, labels: Object, namespace: str, gateways: list[Object]) -> bool:
+    """Tell whether labels select a Pod; without any Pod of the gateway nobody can tell, so they may."""
+    found = [
+        mapping(one, "metadata", "labels") for one in case.objects.all("Pod") if key_of(one).namespace == namespace
+    ]
+    return not gateways or any(selects(labels, one) for one in found)
 
 
 def nothing_is_replaced(case: Case) -> Finding:

@@ -4,7 +4,7 @@ Counters can convict and never acquit: while Envoy ignores every pick they are c
 """
 
 from pointsman.core.kinds import key_of
-from pointsman.doctor.cluster.case import Case
+from pointsman.doctor.cluster.case import Case, command
 from pointsman.doctor.cluster.facts import Counts
 from pointsman.doctor.findings import Finding, failed, ok, skipped, warned
 
@@ -68,7 +68,9 @@ def answer_is_from_the_pick(case: Case) -> Finding:
                 name,
                 f"{probe.why or f'status {probe.status}'} after {probe.seconds:.2f} s",
                 cause=_status(probe.status, probe.seconds),
-                fix=_log(case),
+                fix=command("get", case.path.route, "-o yaml")
+                if probe.status == 404 and case.path.route
+                else _log(case),
             )
     unasked = [one for one in probes if one.picked == ""]
     if unasked:

@@ -362,6 +362,9 @@ def references_are_resolved(case: Case) -> Finding:
         )
     if said.get("status") != "True":
         return failed(name, told(said), cause="the rule is not served as written", fix=command("describe", route))
+    if _is_old(said, route):
+        cause = "its last change has not been taken up: the controller is behind, or does not run"
+        return failed(name, _generations(said, route), cause=cause, fix=command("describe", route))
     return ok(name, told(said))
 
 

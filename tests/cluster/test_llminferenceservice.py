@@ -197,6 +197,27 @@ async def test_a_configuration_in_a_config_map(services: Services, operated: Ope
     assert args[-2:] == ["--config-text", text]
 
 
+async def test_a_configuration_of_the_administrator_s(
+    plane: ControlPlane, services: Services, operated: OperatorProcess
+) -> None:
+    """Names of a kind are looked for in the system's namespace, too; others are the service's alone."""
+    system = f"{services.namespace}-none"  # as `operated` has it
+    text = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: random-picker}]\n"
+    plane.kubectl("create", "namespace", system)
+    try:
+        for name in ("config-scheduler-all", "other"):
+            document = {"metadata": {"name": name, "namespace": system}, "data": {"epp": text}}
+            await services.site.client.create(CONFIG_MAP, document)
+        await services.create(router={"scheduler": {"config": {"ref": {"name": "other"}}}})
+        await services.told("PresetsCombined", "False", "ConfigNotFound", words="key 'epp' of ConfigMap 'other'")
+        await services.edit(router={"scheduler": {"config": {"ref": {"name": "config-scheduler-all"}}}})
+        await services.ready()
+        pod = (await deployment(services, "phi3-kserve-router-scheduler"))["spec"]["template"]["spec"]
+        assert pod["containers"][0]["args"][-2:] == ["--config-text", text]
+    finally:
+        plane.kubectl("delete", "namespace", system, "--wait=false")
+
+
 async def test_an_image_is_short_for_a_template_and_must_be_trusted(
     services: Services, operated: OperatorProcess
 ) -> None:

@@ -65,6 +65,7 @@ class GatewayRef(Kept):
 
     name: ObjectName = Field(default="", validate_default=False, description="Its name.")
     namespace: NamespaceName | None = Field(default=None, description="Its namespace; the service's when left out.")
+    section_name: ObjectName | None = Field(default=None, description="One of its listeners; all when left out.")
 
 
 class ModelSpec(Kept):
@@ -147,7 +148,10 @@ class GatewaySpec(Kept):
 class ConfigRef(Kept):
     """A key of a ConfigMap."""
 
-    name: str = Field(default="", description="Name of the ConfigMap, in the service's namespace.")
+    name: str = Field(
+        default="",
+        description="Name of the ConfigMap, in the service's namespace; config-scheduler-… may be in the system's.",
+    )
     key: str = Field(default="epp", description="The key that has the configuration.")
 
 

@@ -163,7 +163,7 @@ def _routes(stack: LLMStack, sight: ObservedService) -> Condition:
         parents = live.get("status", {}).get("parents") or []
         if not parents:
             return Condition(type_, "False", "HTTPRoutesNotReady", f"no Gateway has accepted HTTPRoute {name} yet")
-        wrong = _unmet(parents, ("Accepted", "ResolvedRefs"))
+        wrong = _unmet(live, parents, ("Accepted", "ResolvedRefs"))
         if wrong:
             return Condition(type_, "False", "HTTPRoutesNotReady", f"HTTPRoute {name}: {wrong}")
     return Condition(type_, "True", "Accepted", "all routes are accepted")
@@ -181,7 +181,7 @@ def _pool(stack: LLMStack, sight: ObservedService) -> Condition:
     if not parents:
         message = f"InferencePool {stack.pool} exists and no Gateway has accepted it yet"
         return Condition(type_, "False", "WaitingForGateway", message)
-    wrong = _unmet(parents, ("Accepted",))
+    wrong = _unmet(live, parents, ("Accepted",))
     if wrong:
         return Condition(type_, "False", "InferencePoolNotReady", f"InferencePool {stack.pool}: {wrong}")
     return Condition(type_, "True", "Accepted", f"InferencePool {stack.pool} is accepted")
@@ -193,12 +193,19 @@ def _is_placeholder(parent: Mapping[str, Any]) -> bool:
     return reference.get("kind") == "Status" and reference.get("name") == "default"
 
 
-def _unmet(parents: Iterable[Mapping[str, Any]], types: Sequence[str]) -> str:
+def _unmet(live: Mapping[str, Any], parents: Iterable[Mapping[str, Any]], types: Sequence[str]) -> str:
+    """Return what a Gateway has against an object as it is now; nothing when it has nothing."""
+    generation = live.get("metadata", {}).get("generation", 0)
     for parent in parents:
-        for told in parent.get("conditions") or []:
-            if told.get("type") in types and told.get("status") != "True":
-                name = (parent.get("parentRef") or {}).get("name", "a Gateway")
+        name = (parent.get("parentRef") or {}).get("name", "a Gateway")
+        found = [one for one in parent.get("conditions") or [] if one.get("type") in types]
+        if not any(one["type"] == "Accepted" for one in found):
+            return f"{name} has not accepted it yet"
+        for told in found:
+            if told.get("status") != "True":
                 return f"{name} says {told['type']}={told.get('status')}: {told.get('message') or told.get('reason')}"
+            if told.get("observedGeneration", generation) < generation:
+                return f"{name} has not looked at its last change yet"
     return ""
 
 
@@ -213,6 +220,7 @@ def _addresses(stack: LLMStack, sight: ObservedService) -> Iterable[tuple[str, s
         scheme, usual = ("https", 443) if web["protocol"] == "HTTPS" else ("http", 80)
         port = "" if web["port"] == usual else f":{web['port']}"
         for address in live.get("status", {}).get("addresses") or []:
-            yield "gateway", f"{scheme}://{address['value']}{port}{stack.names.prefix}"
+            host = f"[{address['value']}]" if ":" in address["value"] else address["value"]
+            yield "gateway", f"{scheme}://{host}{port}{stack.names.prefix}"
     if stack.gateway_url:
         yield "gateway-internal", stack.gateway_url

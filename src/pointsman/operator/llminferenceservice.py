@@ -57,6 +57,8 @@ _CERTIFICATES_AGE = 600.0
 _SOON = 1.0
 _PICKER_PORT, _GATEWAY_PORT = 9002, 80
 _BY_SERVICE = "service"
+_SHARED = "config-scheduler-"
+"""What names of ConfigMaps begin with that an administrator may keep for all namespaces."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,12 @@ class LLMInferenceServices:
 
     async def _config(self, namespace: str, name: str, key: str) -> str:
         """Return the picker's configuration out of a ConfigMap. Raises NotFound."""
-        live = await self._runtime.client.get(kinds.CONFIG_MAP, Key(namespace, name))
+        try:
+            live = await self._runtime.client.get(kinds.CONFIG_MAP, Key(namespace, name))
+        except NotFound:
+            if not name.startswith(_SHARED):
+                raise
+            live = await self._runtime.client.get(kinds.CONFIG_MAP, Key(self._settings.system_namespace, name))
         text = (live.get("data") or {}).get(key)
         if text is None:
             raise NotFound(f"ConfigMap {name} has no key {key}", code=404)

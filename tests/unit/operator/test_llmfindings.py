@@ -58,9 +58,33 @@ def test_all_is_well_on_a_mesh() -> None:
     assert found.url == "https://example.com:8443/models/phi3"
 
 
+def test_an_address_of_version_six_is_a_url() -> None:
+    gateway = {
+        "spec": {"listeners": [{"name": "http", "port": 8080, "protocol": "HTTP"}]},
+        "status": {"conditions": yes("Programmed"), "addresses": [{"value": "fd00::7"}]},
+    }
+    found = look(
+        rendered(document(router=ALL), MESH), on_mesh(gateways={("kserve", "kserve-ingress-gateway"): gateway})
+    )
+    assert found.url == "http://[fd00::7]:8080/models/phi3"
+
+
 @pytest.mark.parametrize(
     ("more", "condition", "reason"),
     [
+        (
+            {
+                "routes": {
+                    "phi3-kserve-route": {
+                        "metadata": {"generation": 2},
+                        "status": {"parents": [{"conditions": [yes("Accepted")[0] | {"observedGeneration": 1}]}]},
+                    }
+                }
+            },
+            "HTTPRoutesReady",
+            "HTTPRoutesNotReady",
+        ),
+        ({"routes": {"phi3-kserve-route": {"status": {"parents": [{}]}}}}, "HTTPRoutesReady", "HTTPRoutesNotReady"),
         ({"gateways": {}}, "GatewaysReady", "GatewayNotFound"),
         ({"gateways": {("kserve", "kserve-ingress-gateway"): {}}}, "GatewaysReady", "GatewaysNotReady"),
         ({"routes": {}}, "HTTPRoutesReady", "HTTPRouteNotFound"),

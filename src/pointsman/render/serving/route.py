@@ -38,7 +38,15 @@ def parents(context: PresetContext, spec: LLMSpec) -> list[Object]:
     refs = spec.router.gateway.refs if spec.router and spec.router.gateway else None
     if refs:
         kind = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
-        return [{**kind, "name": each.name, "namespace": each.namespace or context.names.namespace} for each in refs]
+        return [
+            {
+                **kind,
+                "name": each.name,
+                "namespace": each.namespace or context.names.namespace,
+                **({"sectionName": each.section_name} if each.section_name else {}),
+            }
+            for each in refs
+        ]
     return list((_spec(spec) or {}).get("parentRefs") or ())
 
 

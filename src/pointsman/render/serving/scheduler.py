@@ -99,6 +99,7 @@ def _pod(context: PresetContext, scheduler: Scheduler, *, staged: bool, https: b
     line = parts.command_line(main)
     before = [] if _names(line, _DISCOVERY) else _flags(context)
     after: list[str] = []
+    command: Object = {}
     if (scheduler.replicas or 1) > 1 and not _names(line, ("ha-enable-leader-election",)):
         after.append("--ha-enable-leader-election")
     if https and not _names(line, ("model-server-metrics-scheme", "modelServerMetricsScheme")):
@@ -106,9 +107,10 @@ def _pod(context: PresetContext, scheduler: Scheduler, *, staged: bool, https: b
     inline = scheduler.config.inline if scheduler.config else None
     if inline is not None or config or not _names(line, _CONFIG):
         text = config or to_yaml(dict(inline) if inline is not None else picker_config(staged=staged))
-        given = list(flags.without(given, _CONFIG))
+        given = list(flags.without(given, _CONFIG))  # a picker that is given two does not start
+        command = {"command": list(flags.without(main["command"], _CONFIG))} if main.get("command") else {}
         after += ["--config-text", text]
-    return parts.with_container(pod, {**main, "args": [*before, *given, *after]})
+    return parts.with_container(pod, {**main, **command, "args": [*before, *given, *after]})
 
 
 def _names(line: Sequence[str], known: Sequence[str]) -> bool:

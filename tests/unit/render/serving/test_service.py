@@ -157,11 +157,13 @@ def test_a_pool_of_somebody_needs_no_picker_of_ours() -> None:
 
 
 def test_gateways_that_are_named_are_the_route_s() -> None:
-    refs = {"refs": [{"name": "edge", "namespace": "infra"}, {"name": "here"}]}
+    refs = {"refs": [{"name": "edge", "namespace": "infra", "sectionName": "https"}, {"name": "here"}]}
     stack = rendered(document(router=ALL | {"gateway": refs}), MESH)
     parents = find(stack, "HTTPRoute", "phi3-kserve-route")["spec"]["parentRefs"]
     assert [(one["namespace"], one["name"]) for one in parents] == [("infra", "edge"), ("models", "here")]
+    assert [one.get("sectionName") for one in parents] == ["https", None]
     assert stack.gateways == (("infra", "edge"), ("models", "here"))
+    assert stack.notices[0].reason == "Honoured"
 
 
 def test_stopped_means_nothing_is_there() -> None:
@@ -230,6 +232,19 @@ def test_a_configuration_of_one_s_own() -> None:
     args = main(find(stack, "Deployment", "phi3-kserve-router-scheduler"))["args"]
     assert args[-2] == "--config-text"
     assert "- type: queue-scorer\n" in args[-1]
+
+
+@pytest.mark.parametrize("field", ["command", "args"])
+def test_a_configuration_takes_the_place_of_a_template_s_own(field: str) -> None:
+    """Wherever the template has it: a picker that is given both does not start."""
+    line = ["/app/epp", "--config-file", "/etc/one.yaml", "--v=4", "--config-text=x"]
+    template = {"containers": [{"name": "main", field: line}]}
+    config = {"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"}
+    stack = rendered(document(router={"scheduler": {"template": template, "config": {"inline": config}}}))
+    container = main(find(stack, "Deployment", "phi3-kserve-router-scheduler"))
+    whole = [*container.get("command", ()), *container["args"]]
+    assert {"/app/epp", "--v=4"} <= set(whole)
+    assert [word for word in whole if word.startswith("--config")] == ["--config-text"]
 
 
 def test_no_mesh_no_tls_no_rule() -> None:

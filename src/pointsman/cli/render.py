@@ -19,8 +19,10 @@ from pointsman.render.manifests.facts import Facts
 from pointsman.render.manifests.policy import Policy
 from pointsman.render.manifests.stack import Stack, stack
 from pointsman.render.scheduler.install import Installed, Surroundings, install
-from pointsman.render.serving.service import LLMStack, ServingCluster, llm_stack
+from pointsman.render.serving.service import SHORTHAND, LLMStack, ServingCluster, llm_stack
 
+_KINDS = ("SimulatorDeployment", "SchedulerInstall", "LLMInferenceService")
+_CHOOSE = f": choose from {', '.join(_KINDS)}"
 File = Annotated[Path, Parameter(name=["--file", "-f"])]
 ABILITIES: Mapping[str, Mapping[str, Any]] = {
     "inference-pool": {"inference_pool": True},
@@ -62,7 +64,7 @@ def render(
     made = _rendered(file, facts(with_), _policy(options), serving or ServingOptions())
     sys.stdout.write("---\n".join(to_yaml(document) for document in made.objects))
     for notice in made.notices:
-        if not notice.holds:
+        if not notice.holds or notice.reason == SHORTHAND:
             sys.stderr.write(f"note: {notice.message}\n")
     for breach in made.breaches:
         sys.stderr.write(f"refused: {breach.message}\n")
@@ -108,6 +110,9 @@ def _rendered(file: Path, known: Facts, policy: Policy, serving: ServingOptions)
     document = read_yaml(file)
     if isinstance(document, Mapping) and document.get("kind") == SCHEDULER_INSTALL.kind:
         return install(parse_install(document, source=str(file)), Surroundings(facts=known), policy)
+    kind = document.get("kind") if isinstance(document, Mapping) else None
+    if isinstance(kind, str) and kind not in _KINDS:
+        raise UserError(f"{file}: kind: {kind[:80]!r} is rendered by nobody{nearest(kind, _KINDS) or _CHOOSE}")
     resource = parse_any(document, source=str(file))
     if isinstance(resource, SimulatorDeployment):
         return stack(resource, known, policy)

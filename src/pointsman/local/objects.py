@@ -20,7 +20,7 @@ from pointsman.core.errors import UserError
 from pointsman.local import envoys
 from pointsman.local.plan import Deployment, Role, Service, StackPlan, matches
 from pointsman.render.manifests.stack import Stack
-from pointsman.render.serving.service import SIMULATED, LLMStack
+from pointsman.render.serving.service import SHORTHAND, SIMULATED, LLMStack
 
 Object = Mapping[str, Any]
 
@@ -37,6 +37,8 @@ _OF_A_CLUSTER = (
 # Nor is there a Secret to read a certificate from: the picker makes one.
 _OF_A_MOUNT = ("ha-enable-leader-election", "enable-cert-reload")
 _HTTP = 80
+_TOLD = {SIMULATED, SHORTHAND}
+"""What is said although nothing is wrong."""
 
 
 def plan(stack: Stack | LLMStack) -> StackPlan:
@@ -51,7 +53,7 @@ def plan(stack: Stack | LLMStack) -> StackPlan:
         entry=_entry(stack, services=services),
         model=next(flags.value(each.arguments, "model") for each in deployments if each.role == "simulator"),
         failure_mode=stack.failure_mode,
-        notices=tuple(one.message for one in stack.notices if not one.holds or one.type == SIMULATED),
+        notices=tuple(one.message for one in stack.notices if not one.holds or {one.type, one.reason} & _TOLD),
     )
 
 

@@ -56,6 +56,31 @@ def test_what_the_operator_would_refuse_is_said(capsys: pytest.CaptureFixture[st
     assert "NetworkPolicy" not in {document["kind"] for document in yaml.safe_load_all(printed.out)}
 
 
+SERVICE = """\
+apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+metadata: {name: phi3, namespace: models}
+spec: {router: {scheduler: {image: docker.io/library/pointsman:mine}}}
+"""
+
+
+def test_a_shorthand_is_told_with_its_full_spelling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "service.yaml").write_text(SERVICE)
+    assert run("render", "-f", str(tmp_path / "service.yaml")) == 0
+    assert "write spec.router.scheduler.template.containers[name=main].image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"), [("SchedulerInstal", "did you mean 'SchedulerInstall'?"), ("Pod", "choose from SimulatorDeploy")]
+)
+def test_a_kind_that_is_none_of_ours(kind: str, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "wrong.yaml").write_text(SERVICE.replace("LLMInferenceService", kind))
+    assert run("render", "-f", str(tmp_path / "wrong.yaml")) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"kind: '{kind}' is rendered by nobody" in said
+    assert hint in said
+
+
 def test_abilities() -> None:
     assert facts("") == Facts()
     assert facts("istio, gateway-api").istio_gateway

@@ -25,6 +25,7 @@ from pointsman.render.serving.simulated import simulated
 
 HONOURED = "SpecHonoured"
 SIMULATED = "Simulated"
+SHORTHAND = "Shorthand"
 _PLAIN, _LIMITS = ServingSettings(), Policy()
 
 
@@ -224,7 +225,7 @@ def _honoured(context: PresetContext, combined: Combined) -> Notice:
     if combined.unacted or unbrought:
         return Notice(type=HONOURED, holds=False, reason="FieldsNotActedOn", message="; ".join(said))
     if said:
-        return Notice(type=HONOURED, holds=True, reason="Shorthand", message="; ".join(said))
+        return Notice(type=HONOURED, holds=True, reason=SHORTHAND, message="; ".join(said))
     return Notice(type=HONOURED, holds=True, reason="Honoured", message="every field is acted on")
 
 

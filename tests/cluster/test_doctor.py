@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import secrets
+import shlex
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,10 +139,21 @@ def test_rights_are_asked_of_the_api_server_for_the_pickers_own_account(plane: C
     wanted = f"list inferencepools.inference.networking.k8s.io in {place}; watch inferencepools"
     assert refused["evidence"].startswith(wanted)
     assert "pods" not in refused["evidence"]
-    _, _, command = refused["fix"].partition("kubectl ")
-    for part in command.split(" && kubectl "):
-        plane.kubectl(*part.split())
+    apply(plane, refused["fix"])
     assert wait_until(lambda: examined(plane, "-n", place)[1][name]["verdict"] == "ok")
+    lead = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--ha-enable-leader-election"}]
+    plane.kubectl("patch", "deployment", "epp", "-n", place, "--type=json", "-p", json.dumps(lead))
+    refused = examined(plane, "-n", place)[1][name]
+    assert refused["evidence"].startswith(f"create leases.coordination.k8s.io in {place}; get leases")
+    apply(plane, refused["fix"])  # which names the lease, as roles of the operator do
+    assert wait_until(lambda: examined(plane, "-n", place)[1][name]["verdict"] == "ok")
+
+
+def apply(plane: ControlPlane, fix: str) -> None:
+    """Do what `printf %s … | kubectl apply -f -` does."""
+    words = shlex.split(fix)
+    assert [*words[:2], *words[3:]] == ["printf", "%s", "|", "kubectl", "apply", "-f", "-"]
+    plane.kubectl("apply", "-f", "-", text=words[2])
 
 
 def test_several_gateways_must_be_told_apart(plane: ControlPlane, place: str) -> None:

@@ -4,12 +4,16 @@ kwok's Pods are posed by processes at their addresses. Things are broken and rep
 """
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tests.istio.mesh import Mesh, fetch
@@ -189,6 +193,20 @@ class Patient:
         process.kill()
         process.wait()
 
+    def hang_picker(self) -> Callable[[], None]:
+        """Stop the picker in the middle of whatever it does; return what lets it go on."""
+        process = self._posing[-1]
+        process.send_signal(signal.SIGSTOP)
+        return lambda: process.send_signal(signal.SIGCONT)
+
+    def start_without_alpn(self, folder: Path) -> None:
+        """Let a server of TLS that settles on no protocol pose as the picker."""
+        (pod,) = wait_until(lambda: self._pods("app=epp", 1))
+        address = str(pod["status"]["podIP"])
+        command = [sys.executable, "-c", _WITHOUT_ALPN, address, str(folder)]
+        self._posing.append(self.mesh.spawn("doctor-picker", command, dict(os.environ)))
+        wait_until(lambda: _is_open(address, 9002))
+
     def discharge(self) -> None:
         """Take everything away; kwok gives the addresses to the next Pods, so nobody may stay there."""
         for process in self._posing:
@@ -269,6 +287,25 @@ class Patient:
         listed = self.mesh.plane.kubectl("get", "pods", "-n", POOLS, "-l", selector, "-o", "json")
         found = [pod for pod in json.loads(listed)["items"] if pod["status"].get("podIP")]
         return found if len(found) == count else []
+
+
+_WITHOUT_ALPN = """
+import asyncio, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(f"{sys.argv[2]}/tls.crt", f"{sys.argv[2]}/tls.key")
+async def silent(reader, writer):
+    await reader.read()
+async def serve():
+    server = await asyncio.start_server(silent, sys.argv[1], 9002, ssl=context)
+    await server.serve_forever()
+asyncio.run(serve())
+"""
+
+
+def _is_open(address: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
+        return True
+    return False
 
 
 def _ours(*arguments: str) -> list[str]:

@@ -1,14 +1,19 @@
 """Real Istio, broken on purpose: the doctor names what was broken, and its own fix has picks followed again."""
 
 import contextlib
+import datetime as dt
 import io
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from tests.istio.mesh import Mesh
-from tests.istio.patient import ADMIN, GATEWAY, HOME, POOLS, Patient, grant
+from tests.istio.patient import ADMIN, GATEWAY, HOME, POOLS, Patient, grant, route
 
 from pointsman import cli
 from pointsman.doctor.findings import Finding
@@ -92,7 +97,30 @@ def granted(patient: Patient) -> None:
     patient.mesh.apply(grant())
 
 
-def envoyfilter(*patches: Document, namespace: str = HOME) -> Break:
+def destination_rule(policy: Document) -> Break:
+    document = {
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "DestinationRule",
+        "metadata": {"name": "somebody", "namespace": POOLS},
+        "spec": {"host": f"epp.{POOLS}.svc.cluster.local", "trafficPolicy": policy},
+    }
+    return lambda patient: patient.mesh.apply(document)
+
+
+def shadowed(patient: Patient) -> None:
+    """Make a route with the same host and match, and ours after it."""
+    other = route()
+    other["metadata"]["name"] = "another"
+    other["spec"]["rules"] = [{"backendRefs": [{"name": "sim", "namespace": POOLS, "port": 8200}]}]
+    patient.mesh.plane.kubectl("delete", "httproute", "llm", "-n", HOME)
+    patient.mesh.apply(other)
+    patient.mesh.apply(route())
+
+
+GATEWAY_LABEL = "gateway.networking.k8s.io/gateway-name"
+
+
+def envoyfilter(*patches: Document, namespace: str = HOME, selector: Document | None = None) -> Break:
     """Apply the manual's EnvoyFilter with these patches; ADDRESS stands for the Service's address of now."""
 
     def break_(patient: Patient) -> None:
@@ -103,7 +131,7 @@ def envoyfilter(*patches: Document, namespace: str = HOME) -> Break:
             "kind": "EnvoyFilter",
             "metadata": {"name": "epp-ext-proc-poc", "namespace": namespace},
             "spec": {
-                "workloadSelector": {"labels": {"gateway.networking.k8s.io/gateway-name": GATEWAY}},
+                "workloadSelector": {"labels": selector or {GATEWAY_LABEL: GATEWAY}},
                 "configPatches": json.loads(json.dumps(patches).replace("ADDRESS", address)),
             },
         }
@@ -197,6 +225,7 @@ LATE = {
     "metadata_options": {"receiving_namespaces": {"untyped": ["envoy.lb"]}},
 }
 ASLEEP = {**LATE, "processing_mode": OFF}
+SIDECARS = {"match": {"context": "SIDECAR_OUTBOUND"}}
 OVERRIDE = {"networking.istio.io/ext-proc-override": "request_header_mode: SEND"}
 HASTY = {"@type": f"{TYPES}.ExternalProcessor", "message_timeout": "0.2s"}
 
@@ -323,6 +352,25 @@ AS_WRITTEN = envoyfilter(on_filter("REPLACE", EXT_PROC, MANUAL), static_cluster(
             id="EnvoyFilter elsewhere",
         ),
         pytest.param(
+            envoyfilter(on_live_route(DUPLEX), selector={"app.kubernetes.io/gateway": "typo"}),
+            "EnvoyFilters reach the gateway",
+            "app.kubernetes.io/gateway=typo",
+            id="EnvoyFilter for nobody",
+        ),
+        pytest.param(
+            envoyfilter(on_live_route(DUPLEX) | SIDECARS),
+            "EnvoyFilters reach the gateway",
+            "SIDECAR_OUTBOUND",
+            id="EnvoyFilter for sidecars",
+        ),
+        pytest.param(shadowed, "no other route takes its requests", f"{HOME}/another", id="an older route"),
+        pytest.param(
+            destination_rule({"portLevelSettings": [{"port": {"number": 9002}, "tls": {"mode": "SIMPLE"}}]}),
+            "gateway and picker agree on TLS",
+            "serves plaintext",
+            id="TLS for the port",
+        ),
+        pytest.param(
             envoyfilter(on_filter("INSERT_BEFORE", "mine", ASLEEP, beside="envoy.filters.http.router")),
             "the filter is switched on for the route",
             "no route turns it on",
@@ -361,9 +409,45 @@ def test_what_was_broken_is_named_and_its_fix_heals(patient: Patient, breaks: Br
         patient.recovers()
     finally:
         patient.mesh.plane.kubectl("delete", "envoyfilters", "--all", "-n", HOME)
+        patient.mesh.plane.kubectl("delete", "destinationrules", "--all", "-n", POOLS)
 
 
-def test_a_picker_that_is_dead_and_one_that_speaks_tls(patient: Patient) -> None:
+def test_a_picker_that_hangs(patient: Patient) -> None:
+    """It takes connections and answers nothing; its Pod is ready all the while."""
+    go_on = patient.hang_picker()
+    try:
+        cause = patient.suffers("the picker takes connections", evidence="it hangs")
+        assert cause.fix.startswith(f"kubectl logs -n {POOLS} epp-")
+    finally:
+        go_on()
+    patient.recovers()
+
+
+def test_a_picker_without_alpn(patient: Patient, tmp_path: Path) -> None:
+    patient.stop_picker()
+    certify(tmp_path, days=(-1, 100))
+    patient.start_without_alpn(tmp_path)
+    cause = patient.suffers("gateway and picker agree on TLS", evidence="serves TLS, the gateway speaks plaintext")
+    patient.take(cause.fix)
+    cause = patient.suffers("the picker's port settles on HTTP/2", evidence="chose nothing")
+    patient.take(cause.fix)  # the picker's flag, and the gateway's rule
+    patient.stop_picker()
+    patient.start_picker()
+    patient.recovers()
+
+
+def certify(folder: Path, *, days: tuple[int, int]) -> None:
+    """Write a certificate that is valid for these days, counted from now."""
+    key, name, now = ec.generate_private_key(ec.SECP256R1()), x509.Name([]), dt.datetime.now(dt.UTC)
+    start, end = (now + dt.timedelta(days=one) for one in days)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
+    signed = made.not_valid_before(start).not_valid_after(end).sign(key, hashes.SHA256())
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "tls.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    (folder / "tls.key").write_bytes(key.private_bytes(*plain))
+
+
+def test_a_picker_that_is_dead_and_one_that_speaks_tls(patient: Patient, tmp_path: Path) -> None:
     """Its Pod is ready all the while, and every object is as it was."""
     patient.stop_picker()
     cause = patient.suffers("the picker takes connections", evidence="nobody listens")
@@ -375,6 +459,12 @@ def test_a_picker_that_is_dead_and_one_that_speaks_tls(patient: Patient) -> None
     found = {one.check: one.evidence for one in patient.findings()}
     assert found["the picker's port settles on HTTP/2"] == "ALPN h2"
     assert found["the picker's certificate is valid today"].startswith("from ")
+    patient.stop_picker()
+    certify(tmp_path, days=(-10, -1))
+    patient.start_picker("--secure-serving=true", "--cert-path", str(tmp_path))
+    cause = patient.suffers("the picker's certificate is valid today")
+    assert (cause.verdict, "this gateway does not look at it" in cause.cause) == ("warning", True), cause
+    assert cause.fix == f"kubectl rollout restart deployment -n {POOLS} epp"
     patient.stop_picker()
     patient.start_picker()
     cause = patient.suffers("gateway and picker agree on TLS", evidence="serves plaintext")

@@ -5,6 +5,7 @@ Pods of kwok are posed by processes at their own addresses, as in test_simulator
 The proof is always which Pod answered, compared with what the picker decided.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,13 @@ import yaml
 from tests.istio.inside.conftest import ROOT, ours
 from tests.istio.mesh import Mesh, fetch
 from tests.waiting import wait_until
+
+from pointsman.doctor.cluster.chain import examine
+from pointsman.doctor.cluster.facts import Focus
+from pointsman.doctor.findings import Finding, first_cause
+from pointsman.doctor.gather.cluster import Wish, gather
+from pointsman.doctor.gather.reach import Reach
+from pointsman.kube import connect
 
 HERE, THERE = "llm-d-inference-scheduler", "llm-d-sim"
 GATEWAY = "infra-inference-scheduling-inference-gateway"
@@ -214,6 +223,22 @@ def test_the_picker_of_another_namespace_is_followed(mesh: Mesh, picker: Posed) 
     follows(mesh, picker, count=3, size=200_000)
 
 
+def test_the_doctor_finds_nothing(mesh: Mesh, picker: Posed) -> None:
+    """Of the picker only a Service without a selector is in the pool's namespace; its account is where it runs."""
+    wish = Wish(focus=Focus(namespace=HERE, gateway=GATEWAY), envoy=f"http://127.0.0.1:{ADMIN}")
+
+    async def asked() -> list[Finding]:
+        async with connect(mesh.plane.kubeconfig("admin")) as client, Reach(()) as reach:
+            found = await gather(client, reach, wish, now=lambda: datetime.now(UTC), nonce=os.urandom(4).hex())
+        return examine(found.cluster)
+
+    findings = asyncio.run(asked())
+    assert first_cause(findings) is None, first_cause(findings)
+    told = {one.check: one.verdict for one in findings}
+    assert told["the picker's account may follow Pods and pools"] == "ok"
+    assert told["the answer comes from the picked Pod"] == "ok"
+
+
 def other_pod(mesh: Mesh, picked: str) -> str:
     return next(str(pod["status"]["podIP"]) for pod in simulators(mesh) if pod["metadata"]["name"] != picked)
 
@@ -317,6 +342,42 @@ def test_a_picker_that_is_dead_or_hung_neither_hangs_nor_fails_requests(mesh: Me
             print(trouble.__name__, [(one.status, round(one.seconds, 1)) for one in answers[:8]], len(answers))
             assert max(one.seconds for one in answers) < 20
         settles(mesh, picker)
+
+
+def test_in_fail_close_nobody_answers_whom_nobody_picked(mesh: Mesh, picker: Posed) -> None:
+    """While the picker is dead or hung requests are refused, soon, and none goes to a Pod that was not picked."""
+    set_mode(mesh, "FailClose")
+    settles(mesh, picker)
+    for trouble in (picker.dead, picker.hung):
+        with trouble():
+            answers = [send("while it is away", patience=30) for _ in range(12)]
+            print(trouble.__name__, [(one.status, round(one.seconds, 1)) for one in answers])
+            assert {one.status for one in answers} <= {500, 503, 504}, answers
+            assert max(one.seconds for one in answers) < 20
+            assert all(one.seconds < 2 for one in answers[-3:]), answers
+        settles(mesh, picker)
+    set_mode(mesh, "FailOpen")
+    settles(mesh, picker)
+
+
+def set_mode(mesh: Mesh, mode: str) -> None:
+    """Have the install say what happens without a picker, and wait until the gateway has heard of it."""
+    patch = json.dumps({"spec": {"epp": {"failureMode": mode}}})
+    mesh.plane.kubectl("-n", HERE, "patch", "schedinst", "llm-sched-install", "--type=merge", "-p", patch)
+    wait_until(lambda: f'"failure_mode_allow": {str(mode == "FailOpen").lower()}' in entry_of(ROUTE))
+
+
+def entry_of(route: str) -> str:
+    """Return what the gateway's first route of an HTTPRoute says of asking the picker; in JSON, all fields told."""
+    for config in dump()["configs"]:
+        for one in config.get("dynamic_route_configs", ()):
+            for host in one["route_config"].get("virtual_hosts", ()):
+                for found in host.get("routes", ()):
+                    if found.get("name", "").startswith(f"{HERE}.{route}."):
+                        entry = found["typed_per_filter_config"].get("envoy.filters.http.ext_proc", {})
+                        overrides = {"failure_mode_allow": False, **entry.get("overrides", {})}
+                        return json.dumps(overrides)
+    return ""
 
 
 def is_calm(answers: list[Answer]) -> bool:

@@ -41,8 +41,15 @@ FAULTS = [
         (older(), probes(picked=""), lambda s: setattr(s, "counts", {"streams_started": 0})),
         "no other route takes its requests",
         f"rule 0 of HTTPRoute {SCHED}/older",
-        f"kubectl edit httproute -n {SCHED} older",
+        f"kubectl delete httproutes.gateway.networking.k8s.io -n {SCHED} older",
         id="an older route with the same match",
+    ),
+    pytest.param(
+        (older(rules=[{"matches": [{"path": {"value": "/x"}}]}, {"backendRefs": [SAME_HOST]}]),),
+        "no other route takes its requests",
+        f"rule 1 of HTTPRoute {SCHED}/older",
+        '[{"op":"remove","path":"/spec/rules/1"}]',
+        id="an older route with a rule of the same match",
     ),
     pytest.param(
         (

@@ -7,10 +7,11 @@ condition tells: both routes are accepted.
 from collections.abc import Iterator
 
 from pointsman.core.kinds import Object, key_of
-from pointsman.doctor.cluster.case import Case, command
-from pointsman.doctor.cluster.objects import at, each, words
+from pointsman.doctor.cluster.case import Case
+from pointsman.doctor.cluster.objects import at, each, kind_of, words
 from pointsman.doctor.cluster.path import routes_of
 from pointsman.doctor.findings import Finding, failed, ok, skipped
+from pointsman.doctor.repairs import Repair
 
 _EVERYTHING: Object = {"path": {"type": "PathPrefix", "value": "/"}}
 
@@ -33,8 +34,16 @@ def no_route_is_before(case: Case) -> Finding:
                 cause = (
                     "of two such rules the older one counts: requests never come to ours, and its picker is not asked"
                 )
-                return failed(name, evidence, cause=cause, fix=command("edit", other))
+                return failed(name, evidence, cause=cause, fix=_without(other, number))
     return ok(name, "none does")
+
+
+def _without(route: Object, number: int) -> Repair:
+    """Return the change that takes a rule away, and with its only one the route."""
+    if len(each(route, "spec", "rules")) == 1:
+        return Repair(kind=kind_of(route), key=key_of(route), how="delete")
+    body = [{"op": "remove", "path": f"/spec/rules/{number}"}]
+    return Repair(kind=kind_of(route), key=key_of(route), how="json", body=body)
 
 
 def _matches(rule: Object) -> Iterator[Object]:

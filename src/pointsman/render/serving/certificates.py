@@ -53,7 +53,9 @@ def wanted_names(names: ServiceNames, *, domain: str, addresses: Iterable[str] =
     for each in services:
         short = f"{each}.{names.namespace}"
         found |= {each, short, f"{short}.svc", f"{short}.svc.{domain}"}
-    return CertificateNames(dns=frozenset(found), addresses=frozenset({*ALWAYS, *filter(_is_address, addresses)}))
+    # One address may be written in several ways, and a certificate has one of them.
+    known = {str(ipaddress.ip_address(one)) for one in addresses if _is_address(one)}
+    return CertificateNames(dns=frozenset(found), addresses=frozenset({*ALWAYS, *known}))
 
 
 def judge(secret: Mapping[str, Any] | None, wanted: CertificateNames, *, now: dt.datetime) -> Judgement:
@@ -71,6 +73,8 @@ def judge(secret: Mapping[str, Any] | None, wanted: CertificateNames, *, now: dt
         return Judgement(usable=False, reason=f"it is not for {', '.join(missing[:3])}")
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     renew_at = start + (end - start) * RENEWED_AT
+    if now < start:
+        return Judgement(usable=False, reason=f"it is not valid before {start:%Y-%m-%dT%H:%M:%SZ}")
     if now >= end:
         return Judgement(usable=False, reason=f"it expired at {end:%Y-%m-%dT%H:%M:%SZ}")
     if now >= renew_at:

@@ -42,6 +42,12 @@ def test_a_good_one_stays_until_four_fifths_of_its_time() -> None:
     assert not late.usable and late.reason.startswith("it expires at 2027-01-01")
 
 
+def test_another_spelling_of_an_address_is_no_reason() -> None:
+    """It would be one again with the next certificate, and so on."""
+    again = wanted_names(NAMES, domain="cluster.local", addresses=["10.0.0.1", "FD00:0:0::1"])
+    assert judge(secret(), again, now=NOW).usable
+
+
 def test_addresses_that_went_are_no_reason() -> None:
     fewer = wanted_names(NAMES, domain="cluster.local")
     assert judge(secret(), fewer, now=NOW).usable
@@ -57,6 +63,7 @@ def test_addresses_that_went_are_no_reason() -> None:
         pytest.param(secret(key=made()[1]), "its key is of another certificate", id="two halves"),
         pytest.param(secret(*self_signed()), "it is not for 10.0.0.1, fd00::1, phi3-epp-service", id="of another"),
         pytest.param(secret(*made(now=NOW - 2 * LIFETIME)), "it expired at 2025", id="expired"),
+        pytest.param(secret(*made(now=NOW + LIFETIME)), "it is not valid before 2026-12-31", id="of next year"),
     ],
 )
 def test_what_cannot_stay_says_why(document: dict[str, Any] | None, reason: str) -> None:

@@ -16,6 +16,7 @@ from pointsman.core.values import check
 from pointsman.render.serving import pools, presets
 from pointsman.render.serving.merge import MergeConflict, merged
 from pointsman.render.serving.presets import PresetContext
+from pointsman.render.serving.shapes import misshapen
 from pointsman.render.serving.templates import TemplateError, expanded
 
 Object = dict[str, Any]
@@ -47,7 +48,7 @@ class Combined:
 
 def combine(context: PresetContext, document: Mapping[str, Any], configs: Configs) -> Combined:
     """Return the whole spec of a service, whose own is in `document`. Raises CombineError."""
-    own = _shorthand(document.get("spec") or {})
+    own = _shorthand(_shaped(document.get("spec") or {}, "the service"))
     _check_name(context.resource.metadata.name)
     named = [reference.name for reference in context.resource.spec.base_refs or ()]
     layers = [_config(name, configs, context) for name in named]
@@ -70,6 +71,14 @@ def combine(context: PresetContext, document: Mapping[str, Any], configs: Config
     )
 
 
+def _shaped(spec: Mapping[str, Any], whose: str) -> Mapping[str, Any]:
+    """Return a spec whose opaque parts are what they are read as. Raises CombineError."""
+    wrong = next(misshapen(spec), "")
+    if wrong:
+        raise CombineError("CombineBaseError", f"{whose}: {wrong}")
+    return spec
+
+
 def _shorthand(spec: Mapping[str, Any]) -> Object:
     """Return a spec with `router.scheduler.image` put where an image belongs; what says it in full goes before."""
     scheduler = (spec.get("router") or {}).get("scheduler") or {}
@@ -89,14 +98,14 @@ def _config(name: str, configs: Configs, context: PresetContext) -> Object:
             f"spec.baseRefs names LLMInferenceServiceConfig {name!r}, which is in neither of the namespaces {where}: "
             "create it, or take the name away",
         )
-    return _shorthand(configs[name])
+    return _shorthand(_shaped(configs[name], f"LLMInferenceServiceConfig {name}"))
 
 
 def _preset(name: str, configs: Configs, context: PresetContext) -> tuple[str, Object]:
     """Return a preset and what it is called: the cluster's own, or else ours."""
     full = f"{context.settings.config_prefix}{name}"
     if full in configs:
-        return full, _shorthand(configs[full])
+        return full, _shorthand(_shaped(configs[full], f"LLMInferenceServiceConfig {full}"))
     return name, presets.preset(name, context)
 
 

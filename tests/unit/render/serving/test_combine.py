@@ -99,11 +99,55 @@ def test_the_volume_of_a_config_s_model_is_mounted() -> None:
             id="template",
         ),
         pytest.param(
+            document(baseRefs=[{"name": "a"}], template={"tolerations": {}}),
+            {"a": {"template": {"tolerations": []}}},
+            "CombineBaseError",
+            "spec.template.tolerations is a block here and a list in",
+            id="conflict",
+        ),
+        pytest.param(
             document(baseRefs=[{"name": "a"}], template={"volumes": {}}),
             {"a": {}},
             "CombineBaseError",
-            "spec.template.volumes is a block here and a list in",
-            id="conflict",
+            "the service: spec.template.volumes is {}: write a list",
+            id="no list",
+        ),
+        pytest.param(
+            document(baseRefs=[{"name": "a"}]),
+            {"a": {"router": {"route": {"http": {"spec": {"rules": [{"backendRefs": ["pool"]}]}}}}}},
+            "CombineBaseError",
+            "Config a: spec.router.route.http.spec.rules[0].backendRefs[0] is 'pool': write a block",
+            id="no block",
+        ),
+        pytest.param(
+            document(router={"route": {"http": {"spec": {"parentRefs": [{"namespace": "infra"}]}}}}),
+            {},
+            "CombineBaseError",
+            "spec.router.route.http.spec.parentRefs[0] has no name: give it one",
+            id="no name",
+        ),
+        pytest.param(
+            document(
+                router={"scheduler": {"template": {"containers": [{"name": "main", "ports": [{"name": "grpc"}]}]}}}
+            ),
+            {},
+            "CombineBaseError",
+            "containers[0].ports[0] has no containerPort: give it one",
+            id="no number",
+        ),
+        pytest.param(
+            document(template={"containers": [{"name": ["main"]}]}),
+            {},
+            "CombineBaseError",
+            "spec.template.containers[0].name is ['main']: write a text",
+            id="no text",
+        ),
+        pytest.param(
+            document(template={"containers": [{"name": "main", "args": [8000]}]}),
+            {},
+            "CombineBaseError",
+            "spec.template.containers[0].args[0] is 8000: write a text",
+            id="number for a text",
         ),
         pytest.param(
             document(baseRefs=[{"name": "a"}], router={"scheduler": {"config": {"ref": {"name": "m"}}}}),

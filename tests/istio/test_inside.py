@@ -35,7 +35,7 @@ def mesh() -> None:
         pytest.skip(str(reason))
 
 
-@pytest.mark.timeout(960)
+@pytest.mark.timeout(1260)
 @pytest.mark.usefixtures("mesh")
 @pytest.mark.parametrize("story", [pytest.param(each, marks=pytest.mark.xdist_group(each)) for each in STORIES])
 def test_inside_a_network_namespace(story: str) -> None:
@@ -45,7 +45,7 @@ def test_inside_a_network_namespace(story: str) -> None:
     enter = [sys.executable, "-m", "tests.istio.enter", PODS]
     command = ["unshare", "--map-root-user", "--net", *enter, *tests]
     run = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, INSIDE: "1"}, capture_output=True, text=True, timeout=900, check=False
+        command, cwd=ROOT, env={**os.environ, INSIDE: "1"}, capture_output=True, text=True, timeout=1200, check=False
     )
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
     assert " passed" in run.stdout

@@ -165,14 +165,17 @@ class ControlPlane:
         path.chmod(0o600)
         return path
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of kubectl: its cache in the home knows an earlier plane by this address."""
+        return {**os.environ, "KUBECACHEDIR": str(self.directory / "kubectl")}
+
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
         """Run kubectl as admin and return what it prints."""
         program = self.assets.directory / "kubectl"
         command = [str(program), "--kubeconfig", str(self.kubeconfig("admin")), *arguments]
-        # Not in the home: what an earlier plane served at this address would be taken for what this one serves.
-        environment = {**os.environ, "KUBECACHEDIR": str(self.directory / "kubectl")}
         run = subprocess.run(
-            command, input=text, env=environment, capture_output=True, text=True, timeout=170, check=False
+            command, input=text, env=self.environment, capture_output=True, text=True, timeout=170, check=False
         )
         if run.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {run.stderr.strip()}")

@@ -111,7 +111,9 @@ async def watching(site: Site, kind: str) -> AsyncIterator[list[list[str]]]:
     program = site.plane.assets.directory / "kubectl"
     config = str(site.plane.kubeconfig("admin"))
     process = await asyncio.create_subprocess_exec(
-        *(str(program), "--kubeconfig", config, "get", kind, "-n", site.namespace, "-w"), stdout=subprocess.PIPE
+        *(str(program), "--kubeconfig", config, "get", kind, "-n", site.namespace, "-w"),
+        env=site.plane.environment,
+        stdout=subprocess.PIPE,
     )
     lines: list[list[str]] = []
 

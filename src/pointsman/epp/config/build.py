@@ -302,7 +302,7 @@ class _Work:
         """Return the profiles that the handler would run and nobody declared: the Go picker starts, and refuses."""
         handler, known = self.made[self._plan.handler], [each.name for each in self._plan.profiles]
         return [
-            f"{handler.declared.path}: no profile is named {name!r}, so requests for it are refused{nearest(name, known)}"
+            f"{handler.declared.path}: no profile is named {name!r}, so it refuses requests{nearest(name, known)}"
             for name in getattr(handler.plugin, "requires_profiles", ())
             if name not in known
         ]

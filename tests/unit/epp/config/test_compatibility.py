@@ -64,13 +64,13 @@ def test_what_the_go_picker_lets_pass_is_taken_with_a_warning(body: str, warning
     [
         pytest.param(
             "{type: disagg-profile-handler}",
-            ["'decode', so requests for it are refused: did you mean 'decoder'?"],
+            ["'decode', so it refuses requests: did you mean 'decoder'?"],
             id="a stage",
         ),
         pytest.param("{type: disagg-profile-handler, parameters: {profiles: {decode: decoder}}}", [], id="declared"),
         pytest.param(
             "{type: header-profile-handler, parameters: {defaultProfile: decodr}}",
-            ["'decodr', so requests for it are refused: did you mean 'decoder'?"],
+            ["'decodr', so it refuses requests: did you mean 'decoder'?"],
             id="a default",
         ),
         pytest.param("{type: header-profile-handler}", [], id="a header that everybody sends"),

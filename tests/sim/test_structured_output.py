@@ -104,6 +104,23 @@ def test_a_schema_that_cannot_be_met_is_refused_with_the_reason(client: openai.O
         client.chat.completions.create(model="test-model", messages=ASK, response_format=shape)
 
 
+def test_what_refers_to_itself_fits_into_the_window(client: openai.OpenAI) -> None:
+    node: Any = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name", "kids", "next"]}
+    node["properties"]["kids"] = {"type": "array", "items": {"$ref": "#"}}
+    node["properties"]["next"] = {"anyOf": [{"$ref": "#"}, {"type": "null"}]}
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "node", "schema": node, "strict": True}}
+    answer = client.chat.completions.create(model="test-model", messages=ASK, response_format=shape, n=20)
+    assert {choice.finish_reason for choice in answer.choices} == {"stop"}
+    assert all(set(json.loads(choice.message.content or "")) == {"name", "kids", "next"} for choice in answer.choices)
+
+
+def test_a_stop_text_ends_an_object_too(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": "x STOP y"}}, "required": ["a"]}
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    answer = client.chat.completions.create(model="test-model", messages=ASK, response_format=shape, stop=["STOP"])
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ('{"a": "x ', "stop")
+
+
 def test_one_model_by_its_name(client: openai.OpenAI) -> None:
     import openai
 

@@ -200,7 +200,9 @@ def _answer(pod: Pod, prompt: Prompt, plan: Plan, chance: Chance) -> Answer:
         return Answer(["!"] * (plan.max_tokens or 1), "length")
     if plan.shape is not None:
         most = plan.max_tokens or settings.max_model_len - prompt.count
-        return plan.shape.answer(chance, bounds=schemas.bounds_of(settings), most=most)
+        limited = plan.max_tokens is not None
+        answer = plan.shape.answer(chance, bounds=schemas.bounds_of(settings), most=most, limited=limited)
+        return _stopped(answer, plan)
     if settings.mode == "echo":
         answer = _echo(prompt, plan)
     else:
@@ -211,6 +213,11 @@ def _answer(pod: Pod, prompt: Prompt, plan: Plan, chance: Chance) -> Answer:
             if source is not None
             else random_answer(chance, max_tokens=plan.max_tokens, room=room, ignore_eos=plan.ignore_eos)
         )
+    return _stopped(answer, plan)
+
+
+def _stopped(answer: Answer, plan: Plan) -> Answer:
+    """End an answer before the first of its stop texts, whatever shape it has: an engine looks at text alone."""
     return cut(answer, stop=plan.stop) if plan.stop and not plan.ignore_eos else answer
 
 

@@ -16,7 +16,7 @@ from pointsman.sim.text import patterns, schemas, tokens
 from pointsman.sim.text.answers import Answer
 
 _ANY_OBJECT = {"type": "object", "additionalProperties": {"type": "string"}}
-_CHECKED = Chance("shapes")
+_TRIES = 30
 
 
 class Shape(Struct, frozen=True):
@@ -31,12 +31,17 @@ class Shape(Struct, frozen=True):
         if self.choice:
             return chance.choice(self.choice)
         if self.pattern is not None:
-            return patterns.draw(self.pattern, chance)
+            return _written(self.pattern, chance)
         return json.dumps(schemas.draw(self.schema, chance, bounds=bounds, name="schema"), ensure_ascii=False)
 
-    def answer(self, chance: Chance, *, bounds: schemas.Bounds, most: int) -> Answer:
-        """Return an answer of this shape; cut where it is longer than allowed, as an engine would."""
+    def answer(self, chance: Chance, *, bounds: schemas.Bounds, most: int, limited: bool = True) -> Answer:
+        """Return an answer of this shape; cut where it is longer than allowed, as an engine would.
+
+        Where nobody `limited` it but the model's window, one without all that may be left out is tried before.
+        """
         pieces = tokens.pieces(self.text(chance, bounds=bounds))
+        if len(pieces) > most and not limited:
+            pieces = tokens.pieces(self.text(chance, bounds=schemas.BARE))
         return Answer(pieces, "stop") if len(pieces) <= most else Answer(pieces[:most], "length")
 
 
@@ -98,10 +103,24 @@ def _decoded(value: Any, *, name: str) -> Any:
         raise Refusal(400, f"{name} is not JSON: {error}", param=name) from None
 
 
+def _written(pattern: str, chance: Chance) -> str:
+    """Return a text that matches the pattern.
+
+    Raises ValueError when we find none.
+    """
+    for _ in range(_TRIES):
+        if patterns.matches(pattern, found := patterns.draw(pattern, chance)):
+            return found
+    raise ValueError("we find no text that matches it")
+
+
 def _checked(shape: Shape, *, name: str) -> Shape:
-    """Draw once, with all that may be left out, so that a shape that cannot be met never depends on luck."""
+    """Draw once, always the same, so that a shape that cannot be met never depends on luck."""
     try:
-        shape.text(_CHECKED, bounds=schemas.EVERYTHING)
+        if shape.pattern is not None:
+            _written(shape.pattern, Chance("shapes"))
+        else:
+            schemas.check(shape.schema, name="schema")
     except (Refusal, ValueError) as error:
         raise Refusal(400, f"{name}: {error}", param=name) from None
     return shape

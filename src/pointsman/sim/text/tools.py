@@ -17,7 +17,6 @@ from pointsman.sim.settings import Settings
 from pointsman.sim.text import schemas, tokens
 
 _PREFIXES = {"chat": "chatcmpl-tool-", "anthropic": "toolu_", "responses": "fc_"}
-_ANY = Chance("tools")  # of a draw that is only to show that one is possible
 FRAME = 3  # tokens around the arguments
 
 
@@ -58,16 +57,20 @@ def check(offered: Sequence[Mapping[str, Any]]) -> None:
             raise Refusal(400, "Tool validation failed: every tool needs a function with a name")
         if not isinstance(function.get("description") or "", str):
             raise Refusal(400, f"Tool validation failed: the description of {name} is no text")
-        _arguments(function, _ANY, bounds=schemas.EVERYTHING)
+        _arguments(function)
 
 
-def _arguments(function: Mapping[str, Any], chance: Chance, *, bounds: schemas.Bounds) -> Any:
-    """Return arguments for a function; one without parameters takes none."""
+def _arguments(
+    function: Mapping[str, Any], chance: Chance | None = None, *, bounds: schemas.Bounds | None = None
+) -> Any:
+    """Return arguments for a function, without a chance always the same; one without parameters takes none."""
     given = function.get("parameters")
     if given is None:
         return {}
     name = str(function.get("name", ""))
     try:
+        if chance is None or bounds is None:
+            return schemas.check(given, name=name)
         return schemas.draw(given, chance, bounds=bounds, name=name)
     except Refusal as refusal:
         raise Refusal(400, f"Tool validation failed: {refusal}", param="tools") from None

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from pydantic import BaseModel, Field
 from pointsman.sim.engine.chance import Chance
 from pointsman.sim.failures import Refusal
 from pointsman.sim.text import patterns, shapes
-from pointsman.sim.text.schemas import Bounds, draw
+from pointsman.sim.text.schemas import Bounds, check, draw
 
 
 class Colour(Enum):
@@ -181,3 +182,138 @@ def test_an_answer_with_a_shape_is_cut_at_its_limit() -> None:
     assert shape is not None
     assert shape.answer(Chance(1), bounds=Bounds(), most=2).finish_reason == "length"
     assert shape.answer(Chance(1), bounds=Bounds(), most=99).finish_reason == "stop"
+
+
+NODE = {"type": "object", "properties": {"v": {"type": "integer"}}, "required": ["v"], "additionalProperties": False}
+HARD: dict[str, dict[str, Any]] = {
+    "two kinds, one without end": {
+        "$defs": {
+            "Sum": {"type": "object", "properties": {"l": {"$ref": "#/$defs/E"}, "r": {"$ref": "#/$defs/E"}},
+                    "required": ["l", "r"], "additionalProperties": False},
+            "E": {"oneOf": [{"$ref": "#/$defs/Sum"}, NODE]},
+        },
+        "$ref": "#/$defs/E",
+    },
+    "oneOf, one inside the other": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+    "oneOf of multiples": {"type": "integer", "oneOf": [{"multipleOf": 3}, {"multipleOf": 5}]},
+    "oneOf of required": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+                          "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    "anyOf beside properties": {"properties": {"k": {"type": "string"}}, "required": ["k"],
+                                "anyOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                                          {"properties": {"b": {"const": 1}}, "required": ["b"]}]},
+    "anyOf and oneOf": {"type": "integer", "anyOf": [{"minimum": 5}, {"maximum": 2}],
+                        "oneOf": [{"multipleOf": 2}, {"multipleOf": 3}]},
+    "an alternative that cannot be met": {"anyOf": [{"type": "integer", "minimum": 5, "maximum": 1}, {"type": "null"}]},
+    "allOf of bounds": {"allOf": [{"type": "integer", "maximum": 12}, {"minimum": 10}, {"minimum": 5}]},
+    "allOf of a property": {"allOf": [{"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}},
+                                       "required": ["a"]}, {"properties": {"a": {"maximum": 4}}}]},
+    "allOf of enums": {"allOf": [{"enum": ["a", "b", "c"]}, {"enum": ["c", "d"]}]},
+    "allOf of types": {"allOf": [{"type": ["string", "integer"]}, {"type": ["number", "null"]}]},
+    "not a constant": {"type": "integer", "minimum": 1, "maximum": 2, "not": {"const": 1}},
+    "not of an enum": {"enum": ["a", "b", "c"], "not": {"enum": ["a", "b"]}},
+    "not required": {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["b"],
+                     "not": {"required": ["a"]}},
+    "a property that must not be": {"type": "object", "properties": {"a": False, "b": {"type": "null"}}},
+    "patterns of names": {"type": "object", "patternProperties": {"^S_": {"type": "string"}, "^I_": {"const": 1}},
+                          "additionalProperties": False, "minProperties": 2},
+    "a required name by its pattern": {"type": "object", "patternProperties": {"^I_": {"type": "integer"}},
+                                       "required": ["I_a"], "additionalProperties": False},
+    "an enum with a type": {"type": "string", "enum": [1, "a", None]},
+    "an enum with bounds": {"enum": [1, 5, 9], "minimum": 4, "maximum": 6},
+    "an enum with a pattern": {"enum": ["aa", "bb"], "pattern": "^b"},
+    "different items": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "minItems": 3, "uniqueItems": True},
+    "as many as there are": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 10},
+                             "minItems": 10, "uniqueItems": True},
+    "no items beyond": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False},
+    "fewer than have a place": {"type": "array", "prefixItems": [{"const": 1}, {"const": 2}], "maxItems": 1},
+    "contains": {"type": "array", "items": {"type": "integer"}, "contains": {"const": 42}, "minItems": 3},
+    "contains some": {"type": "array", "contains": {"type": "integer"}, "minContains": 2, "maxContains": 3},
+    "multiples of a tenth": {"type": "number", "multipleOf": 0.1, "minimum": 0.25, "maximum": 0.95},
+    "multiples beyond a bound": {"type": "number", "multipleOf": 5, "exclusiveMinimum": 5, "maximum": 10},
+    "integers among fractions": {"type": "integer", "multipleOf": 1.5, "minimum": 1, "maximum": 5},
+    "a pattern with a length": {"type": "string", "pattern": "^[a-z]+$", "minLength": 8, "maxLength": 9},
+    "a pattern with a format": {"type": "string", "format": "date", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
+    "a pattern that is found": {"type": "string", "pattern": "x", "minLength": 5},
+    "two patterns": {"type": "string", "pattern": "^[a-z]{2,9}$", "allOf": [{"pattern": "^.{4}$"}]},
+    "patterns of JavaScript": {"type": "string", "pattern": r"^(?<first>\p{Lu})\p{L}{3} [äöü]$"},
+    "a short address": {"type": "string", "format": "email", "maxLength": 12},
+    "a long address": {"type": "string", "format": "email", "minLength": 40},
+    "other properties": {"type": "object", "properties": {"a": {"type": "string"}}, "minProperties": 3,
+                         "additionalProperties": {"type": "integer"}},
+    "few properties": {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "maxProperties": 1},
+    "names": {"type": "object", "propertyNames": {"pattern": "^[A-Z]{2}$"}, "minProperties": 2},
+    "one wants another": {"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}},
+    "one wants more": {"type": "object", "properties": {"a": {}, "b": {"type": "string"}}, "required": ["a"],
+                       "dependentSchemas": {"a": {"required": ["b"], "properties": {"b": {"minLength": 30}}}}},
+    "if": {"type": "object", "properties": {"c": {"enum": ["US", "NL"]}, "zip": {"type": "string"}},
+           "required": ["c", "zip"], "if": {"properties": {"c": {"const": "US"}}},
+           "then": {"properties": {"zip": {"pattern": r"^\d{5}$"}}},
+           "else": {"properties": {"zip": {"pattern": r"^\d{4} [A-Z]{2}$"}}}},
+    "nothing that is not told": {"type": "object", "allOf": [{"properties": {"a": {"const": 1}}, "required": ["a"]}],
+                                 "properties": {"b": {"type": "string"}}, "unevaluatedProperties": False},
+    "odd references": {"$defs": {"a/b": {"const": 1}, "e f": True, "A": {"$anchor": "x", "type": "null"}},
+                       "type": "object", "required": ["x", "y", "z"],
+                       "properties": {"x": {"$ref": "#/$defs/a~1b"}, "y": {"$ref": "#/$defs/e%20f"},
+                                      "z": {"$ref": "#x"}}},
+    "an older draft": {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "required": ["a"],
+                       "properties": {"a": {"items": [{"type": "integer"}, {"type": "null"}], "minItems": 2,
+                                            "additionalItems": False}, "b": {"type": "string"}},
+                       "dependencies": {"a": ["b"]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", [pytest.param(schema, id=name) for name, schema in HARD.items()])
+def test_a_validator_takes_what_is_drawn(schema: dict[str, Any]) -> None:
+    validator = jsonschema_rs.validator_for(schema, validate_formats=True)
+    check(schema, name="s")
+    for seed in range(40):
+        validator.validate(draw(schema, Chance(seed), bounds=Bounds(), name="s"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        pytest.param({"not": {}}, "s fits its not", id="not"),
+        pytest.param({"oneOf": [{"type": "null"}, {"type": "null"}]}, "s fits 2 of its oneOf", id="oneOf"),
+        pytest.param({"type": "integer", "const": "x"}, "no value in its enum or const", id="const"),
+        pytest.param({"properties": {"a": False}, "required": ["a"]}, "s.a allows nothing", id="false"),
+        pytest.param(
+            {"items": {"enum": [1, 2]}, "minItems": 3, "uniqueItems": True},
+            "3 different items, and we find 2",
+            id="set",
+        ),
+        pytest.param({"type": "integer", "multipleOf": 7, "minimum": 50, "maximum": 55}, "no multiple", id="multiple"),
+        pytest.param({"type": "number", "multipleOf": 10, "minimum": 1, "maximum": 9}, "no multiple", id="number"),
+        pytest.param({"type": "integer", "multipleOf": 0}, "not above zero", id="zero"),
+        pytest.param({"pattern": "^[a-z]{3}$", "minLength": 8}, "no text that we can write", id="pattern"),
+        pytest.param({"pattern": "a^b"}, "no text that we can write", id="never"),
+        pytest.param({"required": ["a", "b"], "maxProperties": 1}, "requires 2 properties, at most 1", id="too many"),
+        pytest.param({"format": "uuid", "maxLength": 5}, "format uuid with 0 to 5 letters", id="format"),
+        pytest.param({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, "is not met after", id="twice itself"),
+    ],
+)
+def test_contradictions_are_refused_whoever_draws(schema: Any, reason: str) -> None:
+    for seed in range(3):
+        with pytest.raises(Refusal, match=reason):
+            draw(schema, Chance(seed), bounds=Bounds(), name="s")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("^(a+)+$", "a" * 3000 + "b"), ("(x?){30}x{30}", "x" * 29), ("^(([a-z])+.)+[A-Z]$", "a" * 2000)],
+)
+def test_no_pattern_takes_long(pattern: str, text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert not patterns.matches(pattern, text)
+
+
+@settings(max_examples=80)
+@given(pattern=st.sampled_from([r"^a|b$", r"(ab){2,3}c?", r"\bx\w*", "[^0-9]{2}", r"^\d+(\.\d+)?$", "a{2,}b*?"]),
+       text=st.text("abcx01. ", max_size=9))  # fmt: skip
+def test_texts_match_as_python_says(pattern: str, text: str) -> None:
+    assert patterns.matches(pattern, text) == bool(re.search(pattern, text))
+
+
+def test_a_pattern_that_nothing_matches_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"structured_outputs\.regex: we find no text"):
+        shapes.from_vllm({"regex": "a^b"})

@@ -11,10 +11,13 @@ time. Settings that our engine does not have are refused rather than left out: a
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from pointsman.core.errors import UserError
+from pointsman.core.lines import cut
 from pointsman.core.numbers import bounded_int, is_count
 from pointsman.sim.engine.engine import EngineConfig
 from pointsman.sim.fit import steplog
@@ -57,18 +60,36 @@ def load(folder: Path, *, blocks: int | None = None, name: str = "") -> list[Rec
         whole_prompts=settings.get("scheduler_reserve_full_isl") is not False,
         pipelined=settings.get("async_scheduling") is not False,
     )
-    graphs = [size for size in meta.get("cudagraph_capture_sizes") or () if is_count(size)]
-    largest = 0 if settings.get("enforce_eager") else max(graphs, default=0)
+    largest = 0 if settings.get("enforce_eager") else _largest_graph(folder, meta)
     ranks = _by_rank(folder, rows, size=_count(folder, settings, "data_parallel_size", 1))
     logs = steplog.read(folder), _iterations(folder)
     found = []
     for rank, some in sorted(ranks.items()):
         requests, start = _requests(folder, some)
+        _check_room(folder, requests, engine)
         known = _steps_of(folder, logs, rank, requests, start=start, graphs=largest, alone=len(ranks) == 1)
         found.append(
             Recording(name or folder.name, str(meta.get("model", "")), engine, requests, known, start, largest)
         )
     return found
+
+
+def _largest_graph(folder: Path, meta: dict[str, Any]) -> int:
+    sizes = meta.get("cudagraph_capture_sizes") or []
+    if not isinstance(sizes, list) or not all(is_count(size) for size in sizes):
+        raise UserError(f"{folder / 'meta.json'}: cudagraph_capture_sizes must be a list of whole numbers")
+    return max(sizes, default=0)
+
+
+def _check_room(folder: Path, requests: Sequence[Recorded], engine: EngineConfig) -> None:
+    """Raise UserError if a request could not have run in the KV cache that the recording tells."""
+    largest = max(each.prompt_tokens + each.output_tokens for each in requests)
+    needed = -(-largest // engine.block_size)
+    if engine.blocks is not None and needed > engine.blocks:
+        raise UserError(
+            f"{folder}: a request of {largest} tokens needs {needed} KV blocks of {engine.block_size} tokens, and "
+            f"there were {engine.blocks}: correct num_gpu_blocks in meta.json, or give --num-gpu-blocks"
+        )
 
 
 def _by_rank(folder: Path, rows: Sequence[dict[str, Any]], *, size: int) -> dict[int, list[dict[str, Any]]]:
@@ -120,6 +141,15 @@ _UNKNOWN = {
     "kv_transfer_config": "blocks that come from other engines are not in the recording",
     "enable_lora": "adapters have costs of their own",
     "cpu_offload_gb": "weights that come over the bus in every step are another floor",
+    "kv_offloading_size": "blocks that come back from the host's memory are not in the recording",
+    "long_prefill_token_threshold": "long prompts are cut into smaller chunks than ours",
+    "enable_dbo": "steps are split in two that overlap",
+}
+_ONE = {
+    "pipeline_parallel_size": "record one stage",
+    "max_num_partial_prefills": "our engine cuts one prompt at a time",
+    "decode_context_parallel_size": "one GPU holds all that a sequence looks back on",
+    "prefill_context_parallel_size": "one GPU computes a whole prompt",
 }
 
 
@@ -134,13 +164,14 @@ def _settings(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
     for name, reason in _UNKNOWN.items():
         if settings.get(name):
             raise UserError(f"{folder} was recorded with {name}, which we do not model: {reason}")
-    if (settings.get("pipeline_parallel_size") or 1) > 1:
-        raise UserError(f"{folder} was recorded with pipeline_parallel_size, which we do not model: record one stage")
+    for name, reason in _ONE.items():
+        if _count(folder, settings, name, 1) > 1:
+            raise UserError(f"{folder} was recorded with {name}, which we do not model: {reason}")
     if settings.get("enable_chunked_prefill") is False:
         raise UserError(
             f"{folder} was recorded without enable_chunked_prefill: our engine cuts prompts as vLLM V1 does"
         )
-    if settings.get("enable_expert_parallel") and (settings.get("data_parallel_size") or 1) > 1:
+    if settings.get("enable_expert_parallel") and _count(folder, settings, "data_parallel_size", 1) > 1:
         raise UserError(
             f"{folder} was recorded with enable_expert_parallel: its ranks wait for each other in every step"
         )
@@ -170,24 +201,47 @@ def _count(folder: Path, settings: dict[str, Any], name: str, default: int) -> i
     return int(found)
 
 
+_TIMES = ("queued_ts", "first_token_ts", "last_token_ts")  # in this order
+_SIZES = ("input_toks", "output_toks")
+_MOST_TOKENS = 20_000_000  # of one request: twice the largest window there is
+_FAILED = "leave out requests that failed"
+
+
 def _requests(folder: Path, rows: Sequence[dict[str, Any]]) -> tuple[list[Recorded], float]:
-    try:
-        shift = min(row["queued_ts"] - row["arrival_time"] for row in rows)
-        start = min(row["arrival_time"] for row in rows) + shift
-        found = [
-            Recorded(
-                row["input_toks"],
-                row["output_toks"],
-                row["arrival_time"] + shift - start,
-                row["scheduled_ts"] - start,
-                row["first_token_ts"] - start,
-                row["last_token_ts"] - start,
-            )
-            for row in rows
-        ]
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{folder / 'requests.jsonl'}: a request lacks {error}") from None
+    for row in rows:
+        _check_request(folder / "requests.jsonl", row)
+    shift = min(row["queued_ts"] - row["arrival_time"] for row in rows)
+    start = min(row["arrival_time"] for row in rows) + shift
+    found = [
+        Recorded(
+            row["input_toks"],
+            row["output_toks"],
+            row["arrival_time"] + shift - start,
+            row.get("scheduled_ts", row["queued_ts"]) - start,
+            row["first_token_ts"] - start,
+            row["last_token_ts"] - start,
+        )
+        for row in rows
+    ]
     return sorted(found, key=lambda request: request.arrival), start
+
+
+def _check_request(path: Path, row: dict[str, Any]) -> None:
+    """Raise UserError naming what a request lacks, or what of it cannot be."""
+    who = f"{path}: request {cut(str(row['request_id']), most=50)}" if "request_id" in row else f"{path}: a request"
+    for name in ("arrival_time", *_TIMES, *_SIZES):
+        if name not in row:
+            raise UserError(f"{who} lacks {name!r}")
+    for name in _SIZES:
+        if not is_count(row[name], most=_MOST_TOKENS) or not row[name]:
+            raise UserError(f"{who} has {name} {cut(repr(row[name]), most=50)}: write a count of tokens, and {_FAILED}")
+    for name in ("arrival_time", *_TIMES, "scheduled_ts"):
+        value = row.get(name, 0.0)
+        if type(value) not in (int, float) or not isfinite(value):
+            raise UserError(f"{who} has {name} {cut(repr(value), most=50)}: write seconds, and {_FAILED}")
+    for before, after in pairwise(_TIMES):
+        if row[after] < row[before]:
+            raise UserError(f"{who} has {after} before {before}: write one clock's times, and {_FAILED}")
 
 
 def _read(path: Path) -> str:

@@ -90,6 +90,15 @@ WEATHER = {
 }
 
 
+def test_a_response_without_anything_to_answer_to_is_refused(client: openai.OpenAI) -> None:
+    import openai
+
+    for given in ([], [{"type": "reasoning", "id": "rs_1", "summary": []}]):
+        with pytest.raises(openai.BadRequestError, match="input must hold something") as caught:
+            client.responses.create(model="test-model", input=given)  # type: ignore[arg-type] # as a client might
+        assert caught.value.param == "input"
+
+
 def test_responses_whole_and_streamed(client: openai.OpenAI) -> None:
     whole = client.responses.create(model="test-model", input="Hello, you", instructions="be brief")
     assert whole.output_text == "Hello, you" and whole.status == "completed"

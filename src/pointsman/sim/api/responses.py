@@ -43,6 +43,8 @@ def messages_of(given: str | Sequence[Json], *, instructions: str | None) -> tup
                 pass  # clients send back what a model thought; it is no part of the prompt
             case other:
                 raise Refusal(400, f"input holds an item of type {cut(str(other), most=50)!r}: {ITEMS}", param="input")
+    if not found:
+        raise Refusal(400, "input must hold something to answer to", param="input")
     return found, answered
 
 

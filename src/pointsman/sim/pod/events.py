@@ -163,6 +163,9 @@ def _for_all(endpoint: str) -> bool:
 
 
 def _attach(socket: "zmq.Socket[Any]", attach: Callable[[str], Any], endpoint: str) -> None:
+    if endpoint.count("[") != endpoint.count("]:"):
+        socket.close(linger=0)
+        raise UserError(f"{endpoint} cannot be used for KV events: write an IPv6 address as tcp://[ADDRESS]:PORT")
     if "[" in endpoint:
         socket.setsockopt(zmq.IPV6, 1)  # without it such an address is taken, and nothing ever arrives
     try:

@@ -4,10 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import zmq
 
 from pointsman.core.errors import UserError
 from pointsman.sim.engine.engine import AllBlocksCleared, BlockEvent, BlockRemoved, BlockStored
-from pointsman.sim.pod.events import encode_batch, shift_port
+from pointsman.sim.pod.events import Publisher, encode_batch, shift_port
 
 
 class Event(msgspec.Struct, array_like=True, omit_defaults=True, gc=False, tag=True):
@@ -81,3 +82,9 @@ def test_a_rank_has_the_port_that_vllm_gives_it(endpoint: str, rank: int, shifte
 def test_an_endpoint_without_a_port_is_refused() -> None:
     with pytest.raises(UserError, match="has no port"):
         shift_port("ipc://events", 1)
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://[::1:5557", "tcp://[::1]5557", "tcp://127.0.0.1", "http://a:1"])
+def test_an_endpoint_that_nothing_can_be_sent_to_is_refused(endpoint: str) -> None:
+    with zmq.Context() as context, pytest.raises(UserError, match="cannot be used for KV events"):
+        Publisher(context=context, topic="t", endpoint=endpoint, wall=lambda: 0.0)

@@ -19,7 +19,7 @@ class Heights:
 
     def of(self, schema: Any, deepest: int = _DEEPEST) -> float:
         """Return the least height of what a schema allows: 0 for plain values, infinite where there is no end."""
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, dict):
             return 0
         if deepest <= 0:
             return inf
@@ -48,7 +48,7 @@ class Heights:
         """Return the least height that properties and items make necessary."""
         parts: list[Any] = []
         properties, needed = schema.get("properties"), _list(schema.get("required"))
-        if isinstance(properties, Mapping):
+        if isinstance(properties, dict):
             parts += [properties[name] for name in needed if isinstance(name, str) and name in properties]
         if schema.get("minItems"):
             parts.append(schema.get("items"))

@@ -47,18 +47,19 @@ def read(schema: Any, *, root: Any, where: str) -> Wanted:
             continue
         if each is False:
             raise refused(where, "allows nothing")
-        if not isinstance(each, Mapping):
+        if not isinstance(each, dict):
             raise refused(where, "is not a schema")
         if "$ref" in each:
             left.append(target(root, each["$ref"], where=where))
         if each.get("allOf"):
             left += _parts(each["allOf"], where=where)
-        found = both(found, _own(modern(each), where=where), where=where)
+        own = _own(modern(each), where=where)
+        found = own if count == 1 else both(found, own, where=where)
     return found
 
 
 def _parts(given: Any, *, where: str) -> list[Any]:
-    if not isinstance(given, list) or not all(isinstance(each, Mapping | bool) for each in given):
+    if not isinstance(given, list) or not all(isinstance(each, dict | bool) for each in given):
         raise refused(where, "has an allOf with something that is not a schema")
     return given
 
@@ -104,7 +105,7 @@ def _enum(schema: Mapping[str, Any], *, where: str) -> list[Any] | None:
 def _checked(keys: dict[str, Any], *, where: str) -> dict[str, Any]:
     """Refuse keywords of objects that cannot be read."""
     for key in ("properties", "patternProperties", "dependentRequired", "dependentSchemas"):
-        if not isinstance(keys.get(key) or {}, Mapping):
+        if not isinstance(keys.get(key) or {}, dict):
             raise refused(where, f"has {key} that are no mapping")
     required = keys.get("required") or []
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
@@ -118,7 +119,7 @@ def _choices(schema: Mapping[str, Any], *, where: str) -> list[list[Any]]:
         options = schema.get(key)
         if options is None:
             continue
-        known = [each for each in options if isinstance(each, Mapping | bool)] if isinstance(options, list) else []
+        known = [each for each in options if isinstance(each, dict | bool)] if isinstance(options, list) else []
         if not known:
             raise refused(where, "has alternatives without a schema")
         found.append(known)

@@ -49,18 +49,29 @@ class Judge:
 
         Raises Refusal 400 when the schema itself cannot be read, or takes too long.
         """
-        self._left -= 1 if isinstance(schema, bool) or not isinstance(schema, Mapping) else _size(schema, value)
+        self._left -= 1 if isinstance(schema, bool) or not isinstance(schema, dict) else _size(schema, value)
         if self._left < 0 or depth > _DEEPEST:
             raise refused(where, "is too much to check, or refers to itself without end")
         if isinstance(schema, bool):
             return None if schema else f"{where} allows nothing"
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, dict):
             raise refused(where, "is not a schema")
         schema = modern(schema)
-        for check in (_plain, self._applied, self._number, self._text, self._items, self._members):
-            if (found := check(schema, value, where=where, depth=depth)) is not None:
-                return found
-        return None
+        found = _plain(schema, value, where=where) or self._applied(schema, value, where=where, depth=depth)
+        return found or self._own(schema, value, where=where, depth=depth)
+
+    def _own(self, schema: Mapping[str, Any], value: Any, *, where: str, depth: int) -> str | None:
+        """Hold a value to what is about values of its type."""
+        match value:
+            case str():
+                return _text(schema, value, where=where)
+            case dict():
+                return self._members(schema, value, where=where, depth=depth)
+            case list():
+                return self._items(schema, value, where=where, depth=depth)
+            case None | bool():
+                return None
+        return _number(schema, value, where=where)
 
     def fits(self, schema: Any, value: Any, *, where: str, depth: int) -> bool:
         return self.fault(schema, value, where=where, depth=depth + 1) is None
@@ -86,29 +97,7 @@ class Judge:
             return self.fault(schema.get(branch, True), value, where=where, depth=depth + 1)
         return None
 
-    def _number(self, schema: Mapping[str, Any], value: Any, *, where: str, depth: int) -> str | None:  # noqa: ARG002
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        for key, bad in _BOUNDS.items():
-            if _is_number(schema.get(key)) and bad(value, schema[key]):
-                return f"{where} is {value!r}, beyond its {key}"
-        if _is_number(schema.get("multipleOf")) and not _multiple(value, schema["multipleOf"]):
-            return f"{where} is {value!r}, no multiple of {schema['multipleOf']!r}"
-        return None
-
-    def _text(self, schema: Mapping[str, Any], value: Any, *, where: str, depth: int) -> str | None:  # noqa: ARG002
-        if not isinstance(value, str):
-            return None
-        if not _within(schema, "Length", len(value)):
-            return f"{where} has {len(value)} letters"
-        pattern = schema.get("pattern")
-        if isinstance(pattern, str) and not _matches(pattern, value, where=where):
-            return f"{where} does not match {cut(pattern, most=100)!r}"
-        return None
-
-    def _items(self, schema: Mapping[str, Any], value: Any, *, where: str, depth: int) -> str | None:
-        if not isinstance(value, list):
-            return None
+    def _items(self, schema: Mapping[str, Any], value: list[Any], *, where: str, depth: int) -> str | None:
         if not _within(schema, "Items", len(value)):
             return f"{where} has {len(value)} items"
         if schema.get("uniqueItems") is True and repeats(value):
@@ -131,9 +120,7 @@ class Judge:
             return None
         return f"{where} has {count} items that it shall contain"
 
-    def _members(self, schema: Mapping[str, Any], value: Any, *, where: str, depth: int) -> str | None:
-        if not isinstance(value, dict):
-            return None
+    def _members(self, schema: Mapping[str, Any], value: dict[str, Any], *, where: str, depth: int) -> str | None:
         if not _within(schema, "Properties", len(value)):
             return f"{where} has {len(value)} properties"
         needed = [*_list(schema, "required")]
@@ -164,7 +151,7 @@ class Judge:
 
     def _known(self, schema: Any, name: str, value: dict[str, Any], *, depth: int) -> bool:
         """Tell whether a part of the schema that applies to all of the value speaks of the property."""
-        if not isinstance(schema, Mapping) or depth > _DEEPEST:
+        if not isinstance(schema, dict) or depth > _DEEPEST:
             return False
         if named(schema, name, where=name) or "additionalProperties" in schema:
             return True
@@ -178,7 +165,7 @@ class Judge:
         return any(
             self.fits(each, value, where=name, depth=depth) and self._known(each, name, value, depth=depth + 1)
             for each in parts
-            if isinstance(each, Mapping)
+            if isinstance(each, dict)
         )
 
 
@@ -197,7 +184,25 @@ def repeats(items: Sequence[Any]) -> bool:
     return any(same(one, other) for number, one in enumerate(items) for other in items[:number])
 
 
-def _plain(schema: Mapping[str, Any], value: Any, *, where: str, depth: int) -> str | None:  # noqa: ARG001 - as others
+def _number(schema: Mapping[str, Any], value: float, *, where: str) -> str | None:
+    for key, bad in _BOUNDS.items():
+        if _is_number(schema.get(key)) and bad(value, schema[key]):
+            return f"{where} is {value!r}, beyond its {key}"
+    if _is_number(schema.get("multipleOf")) and not _multiple(value, schema["multipleOf"]):
+        return f"{where} is {value!r}, no multiple of {schema['multipleOf']!r}"
+    return None
+
+
+def _text(schema: Mapping[str, Any], value: str, *, where: str) -> str | None:
+    if not _within(schema, "Length", len(value)):
+        return f"{where} has {len(value)} letters"
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and not _matches(pattern, value, where=where):
+        return f"{where} does not match {cut(pattern, most=100)!r}"
+    return None
+
+
+def _plain(schema: Mapping[str, Any], value: Any, *, where: str) -> str | None:
     kinds = schema.get("type")
     if kinds is not None:
         kinds = kinds if isinstance(kinds, list) else [kinds]
@@ -257,4 +262,4 @@ def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
 
 def _mapping(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = schema.get(key)
-    return found if isinstance(found, Mapping) else {}
+    return found if isinstance(found, dict) else {}

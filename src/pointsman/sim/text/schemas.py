@@ -197,7 +197,7 @@ class _Drawer:
         raise refused(where, "has no value in its enum or const that all else in it allows")
 
     def _kind(self, wanted: Wanted, *, where: str, depth: int) -> str:
-        shut = {each["type"] for each in wanted.nots if isinstance(each, Mapping) and [*each] == ["type"]
+        shut = {each["type"] for each in wanted.nots if isinstance(each, dict) and [*each] == ["type"]
                 if isinstance(each["type"], str)}  # fmt: skip
         if wanted.types is None and (shut or self._again):
             told = _told(wanted)
@@ -320,7 +320,7 @@ class _Drawer:
         keys = wanted.keys
         if least > _MOST_VALUES:
             raise refused(where, f"wants {least} properties, at most {_MOST_VALUES}")
-        told = isinstance(keys.get("additionalProperties"), Mapping) or keys.get("patternProperties")
+        told = isinstance(keys.get("additionalProperties"), dict) or keys.get("patternProperties")
         if not names and not least and told and not keys.get("properties") and not self._sparing(depth):
             least = 1 if scalars.count(keys, "maxProperties", 1, where=where) else 0
         found: list[str] = []
@@ -394,14 +394,14 @@ def _unnamed(keys: Mapping[str, Any]) -> Any:
 
 def _open(schema: Any) -> bool:
     """Tell whether a property may be there: `false`, or `not` of everything, says that it must not."""
-    return schema is not False and not (isinstance(schema, Mapping) and schema.get("not") in ({}, True))
+    return schema is not False and not (isinstance(schema, dict) and schema.get("not") in ({}, True))
 
 
 def _shut(wanted: Wanted, required: Sequence[str]) -> set[str]:
     """Return properties to leave out, because they must not all be there: of each such list one that may go."""
     found: set[str] = set()
     for each in wanted.nots:
-        names = each.get("required") if isinstance(each, Mapping) and [*each] == ["required"] else None
+        names = each.get("required") if isinstance(each, dict) and [*each] == ["required"] else None
         free = [name for name in names if name not in required] if isinstance(names, list) else []
         found.update(free[:1])
     return found

@@ -18,6 +18,7 @@ from pointsman.epp.request.request import MediaItem
 KINDS = frozenset(("image_url", "video_url", "audio_url", "input_audio", "image", "input_image", "video", "audio"))
 _PLACES = ("image_url", "source", "file_id")  # where APIs put what is not under the block's own kind
 _CONTENTS = ("url", "data", "file_id")
+_MOST_ITEMS = 1024  # of one request: whoever keeps the request keeps them
 
 
 class _Features(msgspec.Struct, gc=False):
@@ -90,9 +91,10 @@ def _modality(kind: str) -> str:
 
 
 def _once(found: Iterable[tuple[str, str, int]]) -> list[MediaItem]:
-    items = {
-        hashed: MediaItem(hash=hashed, modality=modality, size=size)
-        for identity, modality, size in found
-        if (hashed := xxh64_intdigest(identity.encode("utf-8", "replace"))) is not None
-    }
+    items: dict[int, MediaItem] = {}
+    for identity, modality, size in found:
+        hashed = xxh64_intdigest(identity.encode("utf-8", "replace"))
+        items[hashed] = MediaItem(hash=hashed, modality=modality, size=size)
+        if len(items) == _MOST_ITEMS:
+            break
     return list(items.values())

@@ -68,6 +68,8 @@ _WENT = ("x-went-into-resp-headers", "true")
 _NOTHING = Needs()
 _HEADER_BYTES = 200  # what a header costs beside its own bytes
 _SMALL_HEADERS = 16 << 10  # bytes up to which they are not worth an account
+_TARGET_BYTES = 64  # what a target of a subset costs beside its own bytes
+_SMALL_SUBSET = 256
 _OURS = (
     BodyMode.FULL_DUPLEX_STREAMED,
     BodyMode.NONE,
@@ -102,7 +104,7 @@ class Exchange:
     """The state of one request and its response."""
 
     __slots__ = (
-        "_account", "_ask", "_body", "_budget", "_cause", "_deadlines", "_decision", "_director", "_forget",
+        "_account", "_ask", "_body", "_budget", "_bulk", "_cause", "_deadlines", "_decision", "_director", "_forget",
         "_fresh_id", "_headers", "_headers_kept", "_held", "_max_body", "_modes", "_needs", "_predictor", "_push",
         "_renamer", "_reservation", "_subset", "_target", "_usage", "finished",
     )  # fmt: skip
@@ -132,6 +134,7 @@ class Exchange:
         self._max_body = max_body
         self._headers: dict[str, str] | None = None
         self._headers_kept = 0  # their bytes, where they are many
+        self._bulk = 0  # … and those of a subset
         self._needs = _NOTHING
         self._modes: tuple[int, int] = (BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
         self._subset: tuple[str, ...] | None = None
@@ -199,7 +202,7 @@ class Exchange:
         self._headers = message.headers
         kept = message.size + _HEADER_BYTES * len(self._headers)
         if kept > _SMALL_HEADERS:
-            self._headers_kept = kept
+            self._headers_kept = self._bulk = kept
             self._keep(kept)
         self._modes = message.body_modes() or self._modes
         self._read_subset(message)
@@ -347,7 +350,11 @@ class Exchange:
     def _describe(self, *, has_body: bool) -> Request:
         headers = self._headers or {}
         return Request(
-            id=headers.get(REQUEST_ID) or self._fresh_id(), headers=headers, subset=self._subset, has_body=has_body
+            id=headers.get(REQUEST_ID) or self._fresh_id(),
+            headers=headers,
+            subset=self._subset,
+            has_body=has_body,
+            bulk=self._bulk,
         )
 
     def _pick(self, request: Request) -> bytes:
@@ -368,6 +375,8 @@ class Exchange:
         hint = (message.metadata(SUBSET_NAMESPACE) or {}).get(SUBSET)
         if isinstance(hint, list):
             self._subset = tuple(target for target in hint if isinstance(target, str))
+            if len(self._subset) > _SMALL_SUBSET:
+                self._bulk = self._headers_kept + message.size + _TARGET_BYTES * len(self._subset)
 
     def _keep(self, size: int) -> None:
         """Account for memory that is kept until more comes; the request is refused when there is no room."""

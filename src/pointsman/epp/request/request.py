@@ -11,6 +11,9 @@ import msgspec
 from pointsman.epp.request.estimate import Estimates
 from pointsman.epp.request.predictions import PredictionService
 
+_BLOCK_BYTES = 40  # a hash in a list
+_ITEM_BYTES = 120
+
 
 def readable(text: str) -> str:
     """Return a header's value as text that can be written: bytes that are none become question marks."""
@@ -103,6 +106,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     fairness_id: str = "default-flow"
     prompt: Prompt | None = None
     attributes: Mapping[str, object] = {}  # what the parser found beyond this
+    bulk: int = 0  # bytes of headers and subset, where they are more than a few
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes whoever keeps it keeps, beyond what every request takes."""
+        prompt = self.prompt
+        if prompt is None:
+            return self.bulk
+        further = sum(map(len, prompt.more)) if prompt.more else 0
+        return self.bulk + _BLOCK_BYTES * (len(prompt.blocks) + further) + _ITEM_BYTES * len(prompt.items)
 
     @property
     def path(self) -> str:

@@ -3,6 +3,9 @@
 Kept by request id in a ring, written at every pick. What is kept are references to frozen things that exist anyway, the
 candidates' views and the scores, so a record costs next to nothing until someone reads it. A traced decision has every
 plugin's part as well. Listeners are given each record, for a recording.
+
+How many are kept is bounded by their weight too: a peer that may send headers of megabytes, or prompts whose hashes
+are not limited, would fill the memory with a thousand of them.
 """
 
 from collections import OrderedDict
@@ -16,6 +19,9 @@ from pointsman.epp.pool.view import EndpointView
 from pointsman.epp.request.request import Request
 from pointsman.epp.schedule.decision import Outcome
 from pointsman.epp.schedule.explain import Trace
+
+MOST_BYTES = 96 << 20
+"""What the kept requests may weigh: a thousand prompts of the longest chain that is matched by default."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,8 +96,10 @@ def _candidate(endpoint: EndpointView, totals: dict[str, float]) -> dict[str, An
 class Records:
     """A ring of the last decisions."""
 
-    def __init__(self, *, keep: int = 1000) -> None:
+    def __init__(self, *, keep: int = 1000, most_bytes: int = MOST_BYTES) -> None:
         self._keep = keep
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._ring: OrderedDict[str, Record] = OrderedDict()
         self._listeners: list[Callable[[Record], None]] = []
 
@@ -104,10 +112,15 @@ class Records:
         self._listeners.remove(listener)
 
     def add(self, record: Record) -> None:
-        """Keep a record."""
-        self._ring[record.request.id] = record
-        if len(self._ring) > self._keep:
-            self._ring.popitem(last=False)
+        """Keep a record; of two decisions for one id, such as a client's retry, the later."""
+        ring, request = self._ring, record.request
+        before = ring.pop(request.id, None)
+        if before is not None:
+            self._bytes -= before.request.weight
+        ring[request.id] = record
+        self._bytes += request.weight
+        while len(ring) > self._keep or self._bytes > self._most_bytes:
+            self._bytes -= ring.popitem(last=False)[1].request.weight
         for listener in self._listeners:
             listener(record)
 

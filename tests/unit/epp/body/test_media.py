@@ -94,3 +94,9 @@ def test_media_of_several_messages() -> None:
 )
 def test_media_of_a_rendered_request(features: Any, expected: list[MediaItem]) -> None:
     assert feature_items(msgspec.json.encode(features)) == expected
+
+
+def test_media_of_one_request_are_bounded() -> None:
+    blocks = [{"type": "image_url", "image_url": {"url": f"http://h/{n}"}} for n in range(5000)]
+    assert len(conversation_items([{"role": "user", "content": blocks}])) == 1024
+    assert len(feature_items({"mm_hashes": {"image": [f"h{n}" for n in range(5000)]}})) == 1024

@@ -10,7 +10,7 @@ from tests.bodies import BODIES, DIGITS
 from xxhash import xxh64_intdigest
 
 from pointsman.epp.body.payload import BodyReading
-from pointsman.epp.body.prompts import count_tokens, hash_chain
+from pointsman.epp.body.prompts import MOST_CHAINS, count_tokens, hash_chain
 from pointsman.epp.request.refusals import BadRequest
 from pointsman.epp.request.request import Needs
 
@@ -241,6 +241,19 @@ def test_the_chain_is_bounded() -> None:
     text = b"x" * 10_000
     chain = hash_chain(text, model="m", salt="", block_tokens=16, max_blocks=3)
     assert chain == hash_chain(text[:192], model="m", salt="", block_tokens=16, max_blocks=0)
+
+
+def test_many_prompts_have_together_what_one_may_have() -> None:
+    def blocks(prompts: list[str], most: int) -> list[int]:
+        needs = Needs(body=True, prompt=True, block_tokens=16, max_blocks=most)
+        prompt = BodyReading(json.dumps({"model": "m", "prompt": prompts}).encode(), needs=needs).prompt()
+        assert prompt is not None and prompt.tokens == sum(-(-len(each) // 4) for each in prompts)
+        return [len(chain) for chain in prompt.chains]
+
+    assert blocks(["x" * 640, "y" * 640, "z" * 640], 0) == [10, 10, 10]
+    assert blocks(["x" * 640, "y" * 640, "z" * 640], 15) == [10, 5]
+    assert blocks(["x" * 640, "y" * 640], 10) == [10]
+    assert blocks(["a"] * 100_000, 2048) == blocks(["a"] * 100_000, 0) == [1] * MOST_CHAINS
 
 
 def test_the_chain_is_the_documented_one() -> None:

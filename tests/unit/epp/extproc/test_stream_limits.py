@@ -4,6 +4,8 @@ import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from tests.unit.epp.extproc.talk import A, make, picked
 
+from pointsman.epp.schedule.records import Records
+
 
 @pytest.mark.parametrize("patient", [False, True])
 def test_a_body_over_the_limit_is_413_and_frees_its_place(patient: bool) -> None:
@@ -64,6 +66,28 @@ def test_large_headers_count_as_long_as_they_are_kept() -> None:
     assert talk.budget.held > 80_000
     talk.exchange.closed()
     assert talk.budget.held == 0
+
+
+def test_what_is_remembered_of_decisions_is_bounded_however_large_their_headers_are() -> None:
+    talk = make(A)
+    for at in range(5):
+        talk.exchange = talk.open()
+        size = 400_000 if at < 4 else 1
+        talk.headers(raw={"x-request-id": str(at).encode(), "x-large": b"v" * size})
+        talk.exchange.closed()
+    weights = [record.request.weight for record in talk.director.records.find()]
+    assert len(weights) == 5 and weights[0] == 0 and min(weights[1:]) >= 400_000
+    few = Records(keep=1000, most_bytes=1_000_000)
+    for record in reversed(talk.director.records.find()):
+        few.add(record)
+    assert [record.request.id for record in few.find()] == ["4", "3", "2"]
+
+
+def test_a_large_subset_weighs_too() -> None:
+    talk = make(A)
+    talk.headers(subset=["10.0.0.1:8000", *(f"h{n}" for n in range(50_000))])
+    (record,) = talk.director.records.find()
+    assert record.request.weight > 3_000_000
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["headers", "nothing"])

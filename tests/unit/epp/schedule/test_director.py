@@ -17,7 +17,7 @@ from pointsman.epp.request.refusals import (
     ResourceExhausted,
     ServiceUnavailable,
 )
-from pointsman.epp.request.request import Prompt, Request
+from pointsman.epp.request.request import MediaItem, Prompt, Request
 from pointsman.epp.request.rewrites import Rewritten
 from pointsman.epp.schedule.director import Director, DirectorOptions
 from pointsman.epp.schedule.records import Records
@@ -369,6 +369,33 @@ def test_records_are_a_ring_read_from_its_newest_end() -> None:
     assert [record.request.id for record in records.find()] == ["4", "3", "2"]
     assert [record.request.id for record in records.find(last=1)] == ["4"]
     assert records.find("0") == []
+
+
+def test_the_later_decision_for_an_id_is_kept_and_is_the_newer_one() -> None:
+    records = Records(keep=3)
+    director = direct(pod(1))
+    director.records = records
+    for at in ("a", "b", "c", "a", "d"):
+        ask(director, id=at)
+    assert [record.request.id for record in records.find()] == ["d", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "weight"),
+    [
+        (Prompt(tokens=1, blocks=[1] * 100), 4000),
+        (Prompt(tokens=1, blocks=[1], more=[[1] * 50, [2] * 50]), 4040),
+        (Prompt(tokens=1, items=[MediaItem(hash=1)] * 10), 1200),
+    ],
+    ids=["blocks", "several prompts", "media"],
+)
+def test_records_are_bounded_by_what_prompts_weigh(prompt: Prompt, weight: int) -> None:
+    records = Records(most_bytes=2 * weight + 1)
+    director = direct(pod(1))
+    director.records = records
+    for at in range(5):
+        ask(director, id=str(at), prompt=prompt)
+    assert [record.request.weight for record in records.find()] == [weight, weight]
 
 
 def test_a_plugin_learns_who_is_gone_also_after_a_reload() -> None:

@@ -94,6 +94,7 @@ class Connection:
         self._stream_errors = Bucket(limits.stream_errors, clock=clock)
         self._tired = False  # the turn was over before the input was …
         self._full = False  # … because of what we had to send
+        self._extra = _TURN_BYTES  # bytes that this turn may still make of fewer: a compressed message costs what it is
         self.closing = False  # the socket is to be closed once the output is written
         self.flush: Callable[[], None] = lambda: None  # set by the shell: write what `out.take` returns
 
@@ -179,6 +180,10 @@ class Connection:
         self.flush()
 
     # -- for handlers -------------------------------------------------------------------------------------------
+
+    def worked(self, size: int) -> None:
+        """Count bytes that were made of fewer, so that others have their turn as soon as they would have."""
+        self._extra -= size
 
     def account(self, stream: Stream) -> Account:
         """Return an account for what is held for the stream; when it has to make room the stream is reset."""
@@ -267,7 +272,15 @@ class Connection:
         unpack = HEADER.unpack_from
         out, control, blocks = self.out, self._control, self._blocks
         least_window = out.window - _TURN_BYTES
-        while size_all - here >= 9 and frames and out.window > least_window and not self.closing and self._preface:
+        self._extra = _TURN_BYTES
+        while (
+            size_all - here >= 9
+            and frames
+            and out.window > least_window
+            and not self.closing
+            and self._preface
+            and self._extra > 0
+        ):
             high, low, kind, flags, stream_id = unpack(buffer, here)
             size = high << 16 | low
             stop = here + 9 + size
@@ -287,7 +300,7 @@ class Connection:
             except StreamFault as fault:
                 self._reset(stream_id, fault)
         self._full = out.window <= least_window
-        self._tired = self._full or not frames
+        self._tired = self._full or not frames or self._extra <= 0
         if self._consumed > CONNECTION_WINDOW >> 1:
             self.out.frames.append(window_update(0, self._consumed))
             self._consumed = 0

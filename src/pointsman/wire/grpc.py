@@ -327,6 +327,7 @@ class ServerStream:
             content = inflater.decompress(body, self._max + 1)
         except zlib.error:
             raise Failure(Status.INTERNAL, "a message that is not gzip") from None
+        self._connection.worked(len(content))
         if len(content) > self._max:
             raise Failure(Status.RESOURCE_EXHAUSTED, f"grpc: message larger than max ({self._max}) after decompression")
         return content

@@ -84,7 +84,8 @@ class HeaderReader:
         except OversizedHeaderListError:
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "header list too large", limit="header_list_bytes") from None
         except (HPACKError, IndexError, ValueError, UnicodeError) as error:
-            raise ConnectionFault(Code.COMPRESSION_ERROR, f"header block: {error}") from None
+            # Not what it says: that quotes the peer's bytes, or the address where they lie.
+            raise ConnectionFault(Code.COMPRESSION_ERROR, f"header block: {type(error).__name__}") from None
 
 
 def _grows_table(block: bytes) -> bool:

@@ -28,9 +28,11 @@ class Echo:
         self.push = push
         self.finished = False
         self.closings = 0
+        self.messages = 0
         calls.append(self)
 
     def message(self, data: Data) -> Sequence[bytes]:
+        self.messages += 1
         if data == b"fail":
             raise Failure(Status.INVALID_ARGUMENT, "as you wish")
         if data == b"crash":
@@ -57,13 +59,13 @@ def make_call(push: Push) -> Call:
 class GrpcClient(Client):
     """A client whose connection ends in an Echo service."""
 
-    def __init__(self, *, budget: Budget | None = None) -> None:
+    def __init__(self, *, budget: Budget | None = None, limits: Limits = LIMITS) -> None:
         calls.clear()
         super().__init__(greet=False, budget=budget)
-        router = Router({"/echo": make_call}, limits=LIMITS)
+        router = Router({"/echo": make_call}, limits=limits)
         self.connection = Connection(
             accept=router.accept,
-            limits=LIMITS,
+            limits=limits,
             clock=Clock(),
             budget=self.budget,
             on_limit=self.hits.append,
@@ -161,6 +163,20 @@ def test_gzip_messages_are_read_and_bombs_are_not() -> None:
     bomb = gzip.compress(b"\0" * 10_000_000)[:900]
     _, trailers = client.read(data_frame(1, framed(bomb, flag=1)))
     assert trailers["grpc-status"] == str(int(Status.RESOURCE_EXHAUSTED))
+
+
+def test_others_have_their_turn_beside_messages_that_are_large_when_unpacked() -> None:
+    client = GrpcClient(limits=Limits())
+    client.start(1, grpc_encoding="gzip")
+    packed = data_frame(1, framed(gzip.compress(b"\0" * 1_000_000), flag=1))
+    client.connection.receive(packed * 100)
+    assert client.connection.backlog and calls[0].messages == 2
+    client.connection.proceed()
+    assert client.connection.backlog and calls[0].messages == 4
+    plain = GrpcClient(limits=Limits())
+    plain.start(1)
+    plain.connection.receive(data_frame(1, framed(b"x" * 1000)) * 100)
+    assert not plain.connection.backlog and calls[0].messages == 100
 
 
 def test_an_unknown_method_is_unimplemented() -> None:

@@ -25,6 +25,8 @@ from pointsman.core.errors import UserError
 _DEEPEST = 200
 _MOST_DIGITS = 40
 _MOST_MEANT = 1_000_000
+_MOST_MERGED = 20_000
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str | bytes, *, name: str) -> Any:
@@ -77,7 +79,34 @@ def to_yaml(document: Any) -> str:
 
 
 class _Bounded(_Loader):
-    """Reads no number that is longer than one can be meant to be."""
+    """Reads no number that is longer than one can be meant to be, no key twice, and no more merged than can be meant.
+
+    A merge (`<<`) copies what it names, and what it names may be merged itself: ten of ten of ten in a few lines would
+    be copied long before anybody could weigh the document.
+    """
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self._flat: set[int] = set()  # the mappings that were looked at
+        self._merged = 0
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put what is merged into its place; a mapping comes here once for itself and once for each that merges it."""
+        if id(node) not in self._flat:
+            self._flat.add(id(node))
+            _refuse_twice(node)
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                for each in value.value if isinstance(value, yaml.SequenceNode) else (value,):
+                    self._count_merge(each)
+        super().flatten_mapping(node)
+
+    def _count_merge(self, node: yaml.Node) -> None:
+        if isinstance(node, yaml.MappingNode):
+            self.flatten_mapping(node)
+            self._merged += 1 + len(node.value)
+        if self._merged > _MOST_MERGED:
+            raise ConstructorError(None, None, "its merges (<<) stand for too much: write it out", node.start_mark)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Return a whole number."""
@@ -85,8 +114,26 @@ class _Bounded(_Loader):
             raise ConstructorError(None, None, "a number of so many digits: write a smaller one", node.start_mark)
         return super().construct_yaml_int(node)
 
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        """Return a number; in base 60 (`1:30.5`) it has to be a short one, which nothing says of a fraction."""
+        if ":" in node.value and len(node.value) > _MOST_DIGITS:
+            raise ConstructorError(None, None, "a number of so many digits: write a smaller one", node.start_mark)
+        return super().construct_yaml_float(node)
+
 
 _Bounded.add_constructor("tag:yaml.org,2002:int", _Bounded.construct_yaml_int)
+_Bounded.add_constructor("tag:yaml.org,2002:float", _Bounded.construct_yaml_float)
+
+
+def _refuse_twice(node: yaml.MappingNode) -> None:
+    """Raise when a key stands twice: one of them would be lost, and nobody would know which."""
+    seen = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            if (key.tag, key.value) in seen:
+                problem = f"{key.value[:100]!r} stands twice in one mapping: keep one of them"
+                raise ConstructorError(None, None, problem, key.start_mark)
+            seen.add((key.tag, key.value))
 
 
 class _Strict(_Bounded):

@@ -38,6 +38,10 @@ BOMB = "a: &a [x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghij")
 )
 
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n" for before, name in itertools.pairwise("abcdefghij")
+)
+
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
@@ -45,10 +49,15 @@ BOMB = "a: &a [x]\n" + "".join(
         pytest.param("[" * 100_000 + "]" * 100_000, "levels deep", id="brackets"),
         pytest.param("- " * 100_000 + "a", "levels deep", id="dashes"),
         pytest.param("a: " + ":".join(["1"] * 200_000), "so many digits", id="base 60"),
+        pytest.param("a: " + ":".join(["1"] * 200) + ".5", "so many digits", id="base 60 with a fraction"),
         pytest.param("a: 0x" + "f" * 200_000, "so many digits", id="hexadecimal"),
         pytest.param("a: " + "9" * 5000, "so many digits", id="decimal"),
         pytest.param(BOMB, "stand for too much", id="references"),
         pytest.param("&a [*a]", "stand for too much", id="itself"),
+        pytest.param(MERGES, "stand for too much", id="merges"),
+        pytest.param("a: &a {k: 1}\nb: {<<: [" + ", ".join(["*a"] * 50_000) + "]}", "stand for too much", id="a merge"),
+        pytest.param("&a {<<: *a}", "recursion", id="merged into itself"),
+        pytest.param("a: 1\nb: {c: 1, d: 2, 'c': 3}", "file:2:17.*'c' stands twice", id="a key twice"),
     ],
 )  # fmt: skip
 def test_documents_that_mean_harm_are_refused_at_once(text: str, complaint: str) -> None:
@@ -56,6 +65,16 @@ def test_documents_that_mean_harm_are_refused_at_once(text: str, complaint: str)
     with pytest.raises(UserError, match=complaint):
         parse_yaml(text, name="file")
     assert time.monotonic() - started < 5
+
+
+def test_merges_are_fine_and_what_is_written_beside_them_counts() -> None:
+    text = "a: &a {x: 1, y: 2}\nb: &b {<<: *a, y: 3}\nc: {<<: [*b, *a], z: 4}\nd: {<<: *b, 1: 1, '1': 2}"
+    assert parse_yaml(text, name="file") == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 1, "y": 3},
+        "c": {"x": 1, "y": 3, "z": 4},
+        "d": {"x": 1, "y": 3, 1: 1, "1": 2},
+    }
 
 
 def test_references_are_fine() -> None:

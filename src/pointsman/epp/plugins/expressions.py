@@ -12,7 +12,7 @@ from typing import Any
 Evaluate = Callable[[Mapping[str, Any]], Any]
 
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|([A-Za-z_]\w*)|(&&|\|\||[<>=!]=|[-+*/%<>!?:().]))")
-_LONGEST, _DEEPEST = 4096, 50
+_LONGEST, _DEEPEST, _MOST_TOKENS = 4096, 50, 400
 _BINARY: tuple[Mapping[str, Callable[[Any, Any], Any]], ...] = (
     {
         "==": lambda a, b: a == b,
@@ -53,6 +53,8 @@ class _Parser:
                 raise BadExpression(f"{text[at:].lstrip()[:20]!r} is not understood")
             self._tokens.append(found[found.lastindex or 0])
             at = found.end()
+        if len(self._tokens) > _MOST_TOKENS:  # each sum is within the next: evaluating is as deep as it is long
+            raise BadExpression(f"it has {len(self._tokens)} numbers, names and signs: at most {_MOST_TOKENS} are read")
 
     def whole(self) -> Evaluate:
         found = self._choice()
@@ -74,9 +76,7 @@ class _Parser:
             raise BadExpression(f"{token!r} is missing before {self._next() or 'the end'!r}")
 
     def _choice(self) -> Evaluate:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise BadExpression(f"it is nested deeper than {_DEEPEST} levels")
+        self._deeper()
         condition = self._either()
         if self._takes("?"):
             yes = self._choice()
@@ -108,13 +108,19 @@ class _Parser:
         return found
 
     def _signed(self) -> Evaluate:
-        if self._takes("!"):
-            inner = self._signed()
-            return lambda values: not inner(values)
-        if self._takes("-"):
-            inner = self._signed()
-            return lambda values: -inner(values)
-        return self._value()
+        sign = self._next()
+        if sign not in {"!", "-"}:
+            return self._value()
+        self._at += 1
+        self._deeper()
+        inner = self._signed()
+        self._depth -= 1
+        return (lambda values: not inner(values)) if sign == "!" else lambda values: -inner(values)
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise BadExpression(f"it is nested deeper than {_DEEPEST} levels")
 
     def _value(self) -> Evaluate:
         word = self._next()

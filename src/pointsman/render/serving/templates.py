@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pointsman.core.errors import UserError
+from pointsman.core.numbers import SAFE, whole
 from pointsman.render.serving.merge import NESTED
 from pointsman.render.serving.names import child_name
 
@@ -117,8 +118,9 @@ def _value(word: tuple[bool, str], context: Mapping[str, Any], *, missing: Any) 
     literal, text = word
     if literal:
         return text
-    if text.lstrip("-").isdigit() and len(text) < 20:
-        return int(text)
+    number = whole(text.removeprefix("-"), most=SAFE)
+    if number is not None:
+        return -number if text.startswith("-") else number
     if not text.startswith("."):
         raise TemplateError(f"{text!r} is not understood: a field begins with a dot")
     value: Any = context

@@ -45,6 +45,8 @@ def test_what_presets_say(text: str, expected: str) -> None:
         ("{{ }}", "says nothing"),
         ("{{ printf `a` }}", "is not understood: there are ChildName"),
         ("{{ kvTransferConfig }}", "is not understood"),
+        ("{{ ChildName ² `a` }}", "is not understood"),
+        ("{{ ChildName --5 `a` }}", "is not understood"),
         ("{{ ChildName .ObjectMeta.Name }}", "f: ChildName takes a name"),
         ("{{ if .A }}" * 30, "more than 20 conditions"),
     ],

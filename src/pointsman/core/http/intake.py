@@ -13,6 +13,9 @@ from pointsman.core.http.limits import Limits
 from pointsman.core.http.messages import content_length, split_target
 from pointsman.core.http.requests import Request
 
+# What a header costs beside its own bytes, and its repetition: twenty thousand of three letters are megabytes.
+_HEADER_BYTES, _AGAIN_BYTES = 64, 8
+
 
 class Intake:
     """What one peer sends. `begin`, `invite` and `complete` are called as the bytes of a request say so."""
@@ -88,11 +91,12 @@ class Intake:
     def on_header(self, name: bytes, value: bytes) -> None:
         request = self.incoming
         assert request is not None
-        self._head_bytes += len(name) + len(value)
+        name = name.lower()
+        fresh = name not in request.headers
+        self._head_bytes += len(name) + len(value) + (_HEADER_BYTES if fresh else _AGAIN_BYTES)
         if self._head_bytes > self._limits.head_bytes:
             self._head_too_large()
-        name = name.lower()
-        if name not in request.headers:
+        if fresh:
             request.headers[name] = value
         else:
             self._repeated.setdefault(name, [request.headers[name]]).append(value)

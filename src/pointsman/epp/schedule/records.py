@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pointsman.epp.pool.view import EndpointView
-from pointsman.epp.request.request import Request
+from pointsman.epp.request.request import Request, readable
 from pointsman.epp.schedule.decision import Outcome
 from pointsman.epp.schedule.explain import Trace
 
@@ -64,8 +64,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             picked = self.outcome.picked
             totals = dict(zip([each.target for each in picked.candidates], picked.scores, strict=True))
         row: dict[str, Any] = {
-            "request_id": self.request.id,
-            "model": self.request.target_model,
+            "request_id": readable(self.request.id),
+            "model": readable(self.request.target_model),
             "priority": self.request.priority,
             "prompt_tokens": self.request.prompt.tokens if self.request.prompt is not None else None,
             "picked": [endpoint.target for endpoint in self.picked],

@@ -53,6 +53,7 @@ _STAGE_HEADERS = frozenset(
 )  # what a sidecar would be told
 
 _NO_CHANGES = HeaderChanges()
+_MOST_NEEDS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,8 @@ class Scheduler:
         block = endpoints[0].metrics.cache.block_tokens if endpoints else 0
         found = self._needs.get(block)
         if found is None:
+            if len(self._needs) >= _MOST_NEEDS:  # a model server that says another block size with every scrape
+                self._needs.clear()
             found = self._needs[block] = self._find_needs(endpoints)
         return found
 

@@ -86,6 +86,7 @@ def test_the_answers_are_the_same_for_every_cut() -> None:
     [
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00", 400, id="not HTTP"),
         pytest.param(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 1500, 431, id="a head without end"),
+        pytest.param(b"GET / HTTP/1.1\r\n" + b"".join(b"%d:\r\n" % n for n in range(50)), 431, id="many headers"),
         pytest.param(b"GET /" + b"a" * 3000, 431, id="a target without end"),
         pytest.param(b"POST / HTTP/1.1\r\ncontent-length: 1001\r\n\r\n", 413, id="too large"),
         pytest.param(b"POST / HTTP/1.1\r\nexpect: pigs\r\ncontent-length: 1\r\n\r\n", 417, id="expectation"),

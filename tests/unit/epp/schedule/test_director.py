@@ -3,13 +3,14 @@
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from pointsman.epp.config.build import Builder, Built
 from pointsman.epp.config.defaults import load
 from pointsman.epp.pool.endpoint import Endpoint
 from pointsman.epp.pool.pool import Pool
-from pointsman.epp.pool.view import EndpointMetrics, Lora
+from pointsman.epp.pool.view import CacheConfig, EndpointMetrics, Lora
 from pointsman.epp.request.refusals import (
     BadRequest,
     Internal,
@@ -369,6 +370,24 @@ def test_records_are_a_ring_read_from_its_newest_end() -> None:
     assert [record.request.id for record in records.find()] == ["4", "3", "2"]
     assert [record.request.id for record in records.find(last=1)] == ["4"]
     assert records.find("0") == []
+
+
+def test_a_server_whose_block_size_never_stays_fills_no_memory() -> None:
+    director = direct(pod(1))
+    for size in range(1, 1000):
+        member = director.pool.members[0]
+        said = EndpointMetrics(cache=CacheConfig(block_tokens=size), updated_at=0.0)
+        member.scraped(said, attributes={}, mark=member.mark())
+        assert director.needs == director.scheduler.needs([member.view])
+    assert len(director.scheduler._needs) <= 64
+
+
+def test_a_record_can_be_written_whatever_bytes_an_id_was() -> None:
+    director = direct(pod(1))
+    ask(director, id="\udcff\udcfe", model="\ud800", target_model="\ud800")
+    (record,) = director.records.find("\udcff\udcfe")
+    row = msgspec.json.decode(msgspec.json.encode(record.to_json()))
+    assert (row["request_id"], row["model"]) == ("??", "?")
 
 
 def test_the_later_decision_for_an_id_is_kept_and_is_the_newer_one() -> None:

@@ -73,6 +73,10 @@ def test_the_same_seed_draws_the_same() -> None:
         pytest.param({"enum": []}, "enum without values", id="enum"),
         pytest.param({"type": "integer", "minimum": 5, "maximum": 4}, "minimum 5 is above its maximum 4", id="range"),
         pytest.param({"type": "integer", "minimum": 1.2, "maximum": 1.8}, "allows no integer", id="no integer"),
+        pytest.param(
+            {"type": "integer", "minimum": 1e299, "maximum": 1e299, "multipleOf": 1e-300}, "too small", id="steps"
+        ),
+        pytest.param({"type": "number", "minimum": 1e299, "multipleOf": 1e-300}, "too small", id="steps of a number"),
         pytest.param({"type": "string", "minLength": 9, "maxLength": 3}, "a text of 9 letters", id="length"),
         pytest.param({"type": "string", "minLength": 10**9}, "a text of 1000000000 letters", id="endless"),
         pytest.param({"type": "array", "minItems": 10**9}, "wants 1000000000 items", id="many"),

@@ -26,8 +26,10 @@ from pointsman.epp.schedule.explain_log import to_line
 from pointsman.epp.schedule.records import Record
 
 MOST_ROWS = 200  # of requests that would be sent elsewhere
+MOST_BYTES = 16 << 10  # of a configuration: it is read in one go, on the loop that serves
 _WORK_SECONDS = 0.001
 _REST_SECONDS = 0.004
+_MOST_PLUGINS = 128  # one decision is not divided: with a thousand scorers it would take ten milliseconds
 _CONTENT_TYPE = b"application/yaml"
 """What a page of another site cannot send without being asked first, and is then refused."""
 
@@ -106,6 +108,11 @@ def plan_of(text: str, *, current: Built, allow_experimental: bool) -> ConfigPla
     plan, problems = draft(text, name="what-if", allow_experimental=allow_experimental, find=find)
     if problems:
         raise ConfigError(problems, name="what-if")
+    references = sum(len(each.plugins) for each in plan.profiles)
+    if max(len(plan.plugins), len(plan.profiles), references) > _MOST_PLUGINS:
+        raise UserError(
+            f"what-if: more than {_MOST_PLUGINS} plugins, profiles or references to plugins: leave some out"
+        )
     return plan
 
 
@@ -136,6 +143,8 @@ class WhatIf:
         """Answer with what would have been decided, or with what is wrong with the configuration."""
         if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _CONTENT_TYPE:
             return _said(415, "send the configuration with content-type: application/yaml")
+        if len(request.body) > MOST_BYTES:
+            return _said(413, f"the configuration is larger than the {MOST_BYTES} bytes that a what-if takes")
         if self._busy:
             return _said(429, "another what-if is being worked out: try again in a moment")
         self._busy = True

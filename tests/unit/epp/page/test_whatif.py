@@ -134,12 +134,23 @@ def test_a_class_that_the_picker_has_loaded_may_be_named() -> None:
     [
         pytest.param("{", "not valid YAML", id="no YAML"),
         pytest.param("[]", "expected a mapping", id="no mapping"),
+        pytest.param(
+            HEAD + "plugins: [" + ", ".join(f"{{type: queue-scorer, name: s{n}}}" for n in range(200)) + "]",
+            "leave some out",
+            id="very many plugins",
+        ),
+        pytest.param(
+            f"{HEAD}plugins: [{{type: queue-scorer}}]\n"
+            f"schedulingProfiles: [{{name: p, plugins: [{', '.join(['{pluginRef: queue-scorer}'] * 200)}]}}]",
+            "leave some out",
+            id="very many references",
+        ),
         pytest.param(f"{HEAD}plugins: [{{type: queue-scorers}}]", "queue-scorers", id="a typo"),
         pytest.param(f"{HEAD}plugins: [{{type: header-profile-handler}}]", "experimental", id="not allowed here"),
         pytest.param(f"{HEAD}plugins: [{{type: precise-prefix-cache-scorer}}]", "precise", id="not there yet"),
         pytest.param("a: &a [1]\nb: [" + ",".join(["*a"] * 5) + "]", "apiVersion", id="references"),
         pytest.param("\udcff", "", id="no text"),
-        pytest.param("[" * 30_000, "", id="deep"),
+        pytest.param("[" * 16_000, "", id="deep"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, said: str) -> None:
@@ -147,6 +158,13 @@ def test_what_is_wrong_is_said(text: str, said: str) -> None:
     request.body = text.encode("utf-8", "surrogateescape")
     response = asyncio.run(what_if.answer(request))
     assert response.status == 400 and said in msgspec.json.decode(response.body)["problem"]
+
+
+def test_a_large_configuration_is_not_read() -> None:
+    status, found = answered(BY_CACHE + "#" * (whatif.MOST_BYTES - len(BY_CACHE)))
+    assert status == 200
+    status, found = answered(BY_CACHE + "#" * whatif.MOST_BYTES)
+    assert status == 413 and "16384 bytes" in found["problem"]
 
 
 def test_another_sites_page_cannot_ask() -> None:

@@ -59,7 +59,7 @@ class Tail:
             record = msgspec.structs.replace(record, trace=None)
         self._kept.append(record)
         self._candidates += len(record.candidates)
-        self._bytes += record.request.weight
+        self._bytes += record.weight
         while (
             len(self._kept) > self._most or self._candidates > self._most_candidates or self._bytes > self._most_bytes
         ):
@@ -75,7 +75,7 @@ class Tail:
     def _drop(self) -> None:
         gone = self._kept.popleft()
         self._candidates -= len(gone.candidates)
-        self._bytes -= gone.request.weight
+        self._bytes -= gone.weight
 
     def decisions(self, now: float) -> Sequence[Record]:
         """Return what there is, as it is now."""

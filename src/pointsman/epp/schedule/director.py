@@ -214,7 +214,10 @@ class Director:
         changes = scheduler.commit(outcome, trace=trace)
         scheduler.name_endpoint(outcome, changes)
         decision = self._decision(outcome, changes)
-        self.records.add(Record(request=outcome.request, candidates=views, at=since, outcome=outcome, trace=trace))
+        decided = outcome.request
+        self.records.add(
+            Record(request=decided, candidates=views, at=since, outcome=outcome, trace=trace, weight=decided.weight)
+        )
         self.tally.picked += 1
         return outcome.request, decision, self._reserve(outcome, decision.members[0])
 
@@ -263,7 +266,7 @@ class Director:
         """Pick for a request without a body: there is nothing to schedule by, so anyone will do."""
         member = candidates[int(self._rng.random() * len(candidates))]
         views = [each.view for each in candidates]
-        self.records.add(Record(request=request, candidates=views, at=at, drawn=member.view))
+        self.records.add(Record(request=request, candidates=views, at=at, drawn=member.view, weight=request.weight))
         self.tally.picked += 1
         return Decision(members=(member,)), Reservation(member)
 

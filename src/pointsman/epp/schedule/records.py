@@ -33,6 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     drawn: EndpointView | None = None  # when nothing was decided by
     trace: Trace | None = None
+    weight: int = 0  # the request's, worked out once
 
     @property
     def picked(self) -> Sequence[EndpointView]:
@@ -113,14 +114,14 @@ class Records:
 
     def add(self, record: Record) -> None:
         """Keep a record; of two decisions for one id, such as a client's retry, the later."""
-        ring, request = self._ring, record.request
-        before = ring.pop(request.id, None)
+        ring, key = self._ring, record.request.id
+        before = ring.pop(key, None)
         if before is not None:
-            self._bytes -= before.request.weight
-        ring[request.id] = record
-        self._bytes += request.weight
+            self._bytes -= before.weight
+        ring[key] = record
+        self._bytes += record.weight
         while len(ring) > self._keep or self._bytes > self._most_bytes:
-            self._bytes -= ring.popitem(last=False)[1].request.weight
+            self._bytes -= ring.popitem(last=False)[1].weight
         for listener in self._listeners:
             listener(record)
 

@@ -9,12 +9,12 @@ from pointsman.epp.schedule.explain import Trace
 from pointsman.epp.schedule.records import Record
 
 
-def record(number: int, *, candidates: int = 1, at: float = 0.0, bulk: int = 0) -> Record:
+def record(number: int, *, candidates: int = 1, at: float = 0.0, weight: int = 0) -> Record:
     views = [EndpointView(name="a", target=f"a:{n}", address="a", port=n) for n in range(candidates)]
-    request = Request(id=f"r{number}", headers={}, bulk=bulk)
+    request = Request(id=f"r{number}", headers={})
     picked = Picked(endpoints=views[:1], candidates=views, scores=[0.0] * candidates)
     outcome = Outcome(request=request, results={"p": picked}, primary="p")
-    return Record(request=request, candidates=views, at=at, outcome=outcome, trace=Trace())
+    return Record(request=request, candidates=views, at=at, outcome=outcome, trace=Trace(), weight=weight)
 
 
 def ids(tail: Tail, now: float = 0.0) -> list[str]:
@@ -46,9 +46,9 @@ def test_memory_is_bounded_by_candidates() -> None:
 
 def test_memory_is_bounded_by_what_requests_weigh() -> None:
     tail = Tail(most_bytes=100)
-    tail.begin([record(n, bulk=40) for n in range(5)])
+    tail.begin([record(n, weight=40) for n in range(5)])
     assert ids(tail) == ["r3", "r4"] and tail.cut
-    tail.add(record(9, bulk=60))
+    tail.add(record(9, weight=60))
     assert ids(tail) == ["r4", "r9"]
     tail.clear()
     tail.begin([record(n) for n in range(5)])

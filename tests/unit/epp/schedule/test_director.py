@@ -414,7 +414,7 @@ def test_records_are_bounded_by_what_prompts_weigh(prompt: Prompt, weight: int) 
     director.records = records
     for at in range(5):
         ask(director, id=str(at), prompt=prompt)
-    assert [record.request.weight for record in records.find()] == [weight, weight]
+    assert [record.weight for record in records.find()] == [weight, weight]
 
 
 def test_a_plugin_learns_who_is_gone_also_after_a_reload() -> None:

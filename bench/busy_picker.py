@@ -2,7 +2,8 @@
 
 Every endpoint's numbers change every 50 ms, as scrapes change them; every pick has a prompt of its own and half of them
 a beginning that was seen before; a request holds its place for a second. What is measured beside it is the live page:
-its own CPU time, ticks with their writes and what it does with each decision, is `bench_page_seconds_total`.
+the CPU time of its ticks with their writes is `bench_page_seconds_total`, and that of keeping decisions, which the
+picker's own ring does too, `bench_keeping_seconds_total`.
 
     python -m bench.busy_picker --port 9090 [--endpoints 100] [--rate 1000] [--no-page]
 """
@@ -81,6 +82,10 @@ class Account:
     def __init__(self) -> None:
         self.seconds = 0.0
 
+    def read(self) -> dict[tuple[str, ...], float]:
+        """Return it as a metric's values."""
+        return {(): self.seconds}
+
     def of(self, work: Callable[P, T]) -> Callable[P, T]:
         """Return the function with its time counted."""
 
@@ -95,12 +100,13 @@ class Account:
 
 
 def watch_costs(picker: PickerServer) -> None:
-    """Count what the page does, and show it."""
-    account, live = Account(), picker.page.live
-    live._tick = account.of(live._tick)  # type: ignore[method-assign]  # noqa: SLF001 - measured from within
-    live._heard = account.of(live._heard)  # type: ignore[method-assign]  # noqa: SLF001 - measured from within
-    family = Gauge(names("bench_page_seconds_total", ()), "CPU.", read=lambda: {(): account.seconds}, kind="counter")
-    picker.parts.metrics.add(family)
+    """Count what the page does, and what decisions that are kept cost, whoever keeps them; and show it."""
+    ticks, keeping = Account(), Account()
+    live, records = picker.page.live, picker.parts.director.records
+    live._tick = ticks.of(live._tick)  # type: ignore[method-assign]  # noqa: SLF001 - measured from within
+    records.add = keeping.of(records.add)  # type: ignore[method-assign]
+    for name, account in (("bench_page_seconds_total", ticks), ("bench_keeping_seconds_total", keeping)):
+        picker.parts.metrics.add(Gauge(names(name, ()), "CPU.", read=account.read, kind="counter"))
 
 
 async def main() -> None:

@@ -3,7 +3,9 @@
 A busy picker (`busy_picker`: 100 endpoints, 1,000 picks a second) is measured by the scheduler's account of its
 process: with no page in it at all, then with a page and 0, 1, 4 and 16 viewers, in turns, so that a slow minute of the
 machine hits each of them; every figure is the median of the rounds. Viewers are sockets of this process that read all.
-Beside the process stands the CPU time of the page's own code, which is what tells on a machine that is not quiet.
+Beside the process stands the CPU time of the page's own code, which is what tells on a machine that is not quiet: its
+ticks, and what keeping a decision costs more than it does without a page. More, because whoever lets go of a decision
+last frees it: with a viewer that is the page, else the picker's ring.
 
     python -m bench page [--seconds 3] [--rounds 5] [--endpoints 100] [--rate 1000] [--viewers 0 1 4 16]
 """
@@ -32,7 +34,8 @@ class Row:
     """One measurement."""
 
     cores: float
-    page: float  # of them, the page's own code
+    ticks: float  # of them, the page's ticks
+    keeping: float  # … and keeping decisions, the picker's ring included
     rate: float  # picks a second
     bytes: float  # a second, of one viewer
     messages: float
@@ -73,13 +76,15 @@ class Busy:
         flags += [] if page else ["--no-page"]
         self.part = Part([sys.executable, "-m", "bench.busy_picker", *flags], log=folder / f"busy-{page}.log")
 
-    async def counts(self) -> tuple[float, float]:
-        """Return the picks so far, and the seconds that the page took."""
+    async def counts(self) -> tuple[float, float, float]:
+        """Return the picks so far, and the seconds that the page's ticks and keeping decisions took."""
         for _ in range(600):
             answer = await get(self.place, "/metrics")
             if answer is not None and answer.status == 200:
                 lines = answer.body.decode().splitlines()
-                return _sum(lines, "pointsman_picks_total{"), _sum(lines, "bench_page_seconds_total ")
+                wanted = ("pointsman_picks_total{", "bench_page_seconds_total ", "bench_keeping_seconds_total ")
+                picks, ticks, keeping = (_sum(lines, begin) for begin in wanted)
+                return picks, ticks, keeping
             self.part.check()
             await asyncio.sleep(0.05)
         raise SystemExit("bench: the busy picker does not answer")
@@ -88,17 +93,19 @@ class Busy:
         async with AsyncExitStack() as stack:
             open_ones = [await stack.enter_async_context(watching(self.place)) for _ in range(viewers)]
             await asyncio.sleep(0.6)  # everything was said once
-            (picks, page), cpu = await self.counts(), self.part.cpu()
+            before, cpu = await self.counts(), self.part.cpu()
             heard = [(each.bytes, each.messages) for each in open_ones]
             began = asyncio.get_running_loop().time()
             await asyncio.sleep(seconds)
             spent, took = self.part.cpu() - cpu, asyncio.get_running_loop().time() - began
             said = [(one.bytes - was[0], one.messages - was[1]) for one, was in zip(open_ones, heard, strict=True)]
-            picks_now, page_now = await self.counts()
+            now = await self.counts()
+            picks, ticks, keeping = ((after - first) / took for after, first in zip(now, before, strict=True))
             return Row(
                 cores=spent / took,
-                page=(page_now - page) / took,
-                rate=(picks_now - picks) / took,
+                ticks=ticks,
+                keeping=keeping,
+                rate=picks,
                 bytes=statistics.mean(each[0] for each in said) / took if said else 0.0,
                 messages=statistics.mean(each[1] for each in said) / took if said else 0.0,
             )
@@ -133,8 +140,10 @@ async def compare(folder: Path, *, args: argparse.Namespace) -> None:
 def show(rows: dict[str, list[Row]], *, viewers: dict[str, int]) -> None:
     print("| | picker, core | page's code, core | per viewer | ms of code per message | picks/s | kB/s | messages/s |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    alone = rows["no page"]
+    each_pick = middle(alone, "keeping") / middle(alone, "rate")
     for name, measured in rows.items():
-        page = middle(measured, "page")
+        page = middle(measured, "ticks") + middle(measured, "keeping") - each_pick * middle(measured, "rate")
         messages = middle(measured, "messages")
         each = f"{page / viewers[name]:.2%}" if viewers[name] else "–"
         per = f"{page / messages * 1000:.1f}" if messages else "–"

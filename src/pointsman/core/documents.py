@@ -40,9 +40,9 @@ def parse_yaml(text: str | bytes, *, name: str) -> Any:
 def parse_first(text: str | bytes, *, name: str) -> tuple[Any, bool]:
     """Return the first document in the text, and whether others follow that say something.
 
-    Raises UserError as `parse_yaml` does, and when a key is there twice: one of the two would be lost.
+    Raises UserError as `parse_yaml` does.
     """
-    found = _parse(text, name=name, load=lambda data: list(yaml.load_all(data, Loader=_Strict)))
+    found = _parse(text, name=name, load=lambda data: list(yaml.load_all(data, Loader=_Bounded)))
     return (found[0] if found else None), any(each is not None for each in found[1:])
 
 
@@ -134,20 +134,6 @@ def _refuse_twice(node: yaml.MappingNode) -> None:
                 problem = f"{key.value[:100]!r} stands twice in one mapping: keep one of them"
                 raise ConstructorError(None, None, problem, key.start_mark)
             seen.add((key.tag, key.value))
-
-
-class _Strict(_Bounded):
-    """Reads no key twice, as the Go programs whose files these are."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        """Return a mapping."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise ConstructorError(None, None, f"{key.value!r} is there twice: remove one", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _refuse_depth(text: bytes, *, name: str) -> None:

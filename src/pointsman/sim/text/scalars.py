@@ -6,6 +6,7 @@ from math import ceil, floor, gcd, lcm, nextafter
 from typing import Any
 
 from pointsman.core.lines import cut
+from pointsman.core.numbers import SAFE
 from pointsman.sim.engine.chance import Chance
 from pointsman.sim.text import patterns
 from pointsman.sim.text.references import refused
@@ -80,7 +81,7 @@ def integer(
     Raises Refusal 400 when there is none.
     """
     low, high = _range(keys, usual, where=where, whole=True)
-    step = _step(steps, where=where)
+    step = _step(steps, (low, high), where=where)
     if step is None:
         first, last = ceil(low), floor(high)
         if first > last:
@@ -98,7 +99,7 @@ def number(
     Raises Refusal 400 when there is none.
     """
     low, high = _range(keys, usual, where=where, whole=False)
-    step = _step(steps, where=where)
+    step = _step(steps, (low, high), where=where)
     if step is not None:
         whole = _multiple(keys, step, (low, high), chance, kind="number", where=where)
         return int(whole) if whole.denominator == 1 else float(whole)
@@ -113,7 +114,7 @@ def number(
 def _multiple(
     keys: Mapping[str, Any], step: Fraction, span: tuple[float, float], chance: Chance, *, kind: str, where: str
 ) -> Fraction:
-    low, high = (Fraction(str(bound)) for bound in span)
+    low, high = (Fraction(bound if abs(bound) > SAFE else str(bound)) for bound in span)
     first, last = ceil(low / step), floor(high / step)
     first += _excluded(keys, first * step)
     last -= _excluded(keys, last * step)
@@ -126,7 +127,7 @@ def _multiple(
     return found
 
 
-def _step(steps: Sequence[Any], *, where: str) -> Fraction | None:
+def _step(steps: Sequence[Any], span: tuple[float, float], *, where: str) -> Fraction | None:
     """Return the smallest number that is a multiple of all."""
     found: Fraction | None = None
     for each in steps:
@@ -137,6 +138,8 @@ def _step(steps: Sequence[Any], *, where: str) -> Fraction | None:
         found = part if found is None else Fraction(
             lcm(found.numerator, part.numerator), gcd(found.denominator, part.denominator)
         )  # fmt: skip
+    if found is not None and found.denominator > 1 and max(map(abs, span)) > SAFE * found:
+        raise refused(where, "has a multipleOf that is too small for its range")  # nobody could tell multiples apart
     return found
 
 

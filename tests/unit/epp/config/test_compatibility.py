@@ -284,7 +284,9 @@ def test_old_names_of_stages_may_be_in_another_case() -> None:
 
 
 def test_a_key_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(UserError, match="c:4:1: not valid YAML: 'plugins' is there twice: remove one"):
+    with pytest.raises(
+        UserError, match="c:4:1: not valid YAML: 'plugins' stands twice in one mapping: keep one of them"
+    ):
         read_config(f"{HEAD}plugins: []\nplugins: []", name="c")
     merged = read_config(f"{HEAD}plugins: [&a {{type: queue-scorer}}, {{<<: *a, name: b}}]", name="c")
     assert [each.name for each in merged.document.plugins] == ["", "b"]

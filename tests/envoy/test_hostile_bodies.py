@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.bodies import BODIES, DIGITS, broken
-from tests.bystander import completions, watched
+from tests.bystander import completions, resident_mib, watched
 from tests.envoy.conftest import StartLab
 from tests.envoy.harness import MODEL, Lab
 
@@ -48,6 +48,19 @@ async def test_numbers_of_thousands_of_digits_cost_one_request(start_lab: StartL
     assert answers == {400: 60}
     assert "x-inference-pod" in answer.headers  # the model server says no, the picker passes on what it does not read
     assert unread.status_code == 200
+
+
+async def test_a_quarter_of_a_million_prompts_in_one_body_cost_one_request(start_lab: StartLab) -> None:
+    lab = await start_lab(replicas=2)
+    body = json.dumps({"model": MODEL, "max_tokens": 1, "prompt": ["a"] * 250_000})
+    async with completions(lab.url, model=MODEL) as send, client(lab.url) as http:
+        picker = lab.pickers[0].child
+        assert picker is not None
+        before = resident_mib(picker.pid)
+        async with watched(send, calm=30):
+            answers = [(await http.post("/v1/completions", content=body)).status_code for _ in range(8)]
+    assert set(answers) <= {200, 400}
+    assert resident_mib(picker.pid) - before < 64
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

@@ -64,21 +64,21 @@ def hash_chain(
 def hash_chains(
     texts: Iterable[bytes], *, model: str, salt: str = "", needs: Needs, known: "BlockHasher | None" = None
 ) -> list[list[int]]:
-    """Return the chain of each prompt that is not empty, as is needed; `known` is of the first.
-
-    All together have at most as many blocks as one prompt may have, and there are at most `MOST_CHAINS`.
-    """
+    """Return the chain of each prompt that is not empty, `MOST_CHAINS` at most; `known` is of the first."""
     chains: list[list[int]] = []
-    left = needs.max_blocks
     for text in texts if needs.block_tokens else ():
         if text:
             chain = hash_chain(
-                text, model=model, salt=salt, block_tokens=needs.block_tokens, max_blocks=left, known=known
+                text,
+                model=model,
+                salt=salt,
+                block_tokens=needs.block_tokens,
+                max_blocks=needs.max_blocks,
+                known=known,
             )
             chains.append(chain)
-            left -= len(chain) if left else 0  # 0 is for all
         known = None
-        if len(chains) == MOST_CHAINS or (needs.max_blocks and left <= 0):
+        if len(chains) == MOST_CHAINS:
             break
     return chains
 

@@ -19,7 +19,7 @@ WIDE = PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: 2**31 - 1}) + window_upd
 
 
 @cache
-def block(path: str = PROCESS) -> bytes:
+def block(path: str = PROCESS, *, encoding: str = "") -> bytes:
     """Return a header block that needs no table."""
     fields = [
         (":method", "POST"),
@@ -27,24 +27,25 @@ def block(path: str = PROCESS) -> bytes:
         (":path", path),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
+        *([("grpc-encoding", encoding)] if encoding else []),
     ]
     encoder = Encoder()
     encoder.header_table_size = 0
     return encoder.encode(fields)
 
 
-def headers(stream: int, *, path: str = PROCESS) -> bytes:
-    return frame(FrameKind.HEADERS, END_HEADERS, stream, block(path))
+def headers(stream: int, *, path: str = PROCESS, encoding: str = "") -> bytes:
+    return frame(FrameKind.HEADERS, END_HEADERS, stream, block(path, encoding=encoding))
 
 
-def message(content: bytes) -> bytes:
+def message(content: bytes, *, packed: bool = False) -> bytes:
     """Return a gRPC message."""
-    return b"\0" + len(content).to_bytes(4, "big") + content
+    return bytes([packed]) + len(content).to_bytes(4, "big") + content
 
 
-def data(stream: int, content: bytes) -> bytes:
-    """Return a gRPC message as DATA frames."""
-    raw = message(content)
+def data(stream: int, content: bytes, *, packed: bool = False) -> bytes:
+    """Return a gRPC message as DATA frames; one that is packed is compressed as the stream's headers say."""
+    raw = message(content, packed=packed)
     return b"".join(frame(FrameKind.DATA, 0, stream, raw[at : at + 16_384]) for at in range(0, len(raw), 16_384))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import socket
 import time
 import urllib.request
@@ -91,6 +92,8 @@ REPEATED = b"".join(headers(n) + data(n, b"\x12\n\n\x08\n\x06\n\x01a\x1a\x011" *
 BLOCKED = b"".join(headers(n) + data(n, request_headers(b"/x")) for n in ODD)
 SIZES = b"".join(PAIR.pack(Setting.INITIAL_WINDOW_SIZE, n % 2) for n in range(2700))
 RESETS = b"".join(headers(n) + reset(n, Code.CANCEL) for n in range(1, 20_001, 2))
+BLOWN_UP = gzip.compress(encode_field(100, bytes(4_000_000)))  # a field that nobody reads, in four kilobytes
+COMPRESSED = headers(1, encoding="gzip") + data(1, BLOWN_UP, packed=True) * 600
 PINGS = frame(FrameKind.PING, 0, 0, b"flooding") * 60_000
 
 
@@ -130,6 +133,7 @@ ATTACKS: dict[str, Callable[[int], None]] = {
     "WINDOW_UPDATE over blocked streams": lambda port: flood(
         port, BLOCKED, window_update(0, 1) * 15_000, hello=NO_WINDOW
     ),
+    "messages that are large when unpacked": lambda port: flood(port, COMPRESSED, hello=WIDE),
     "rapid resets": rapid_resets,
     "PING": pings,
 }

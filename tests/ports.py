@@ -2,7 +2,8 @@
 
 A port is chosen now and bound by another process later. So the ports of outgoing connections and those that
 `pointsman.local.ports` hands out are avoided, and each worker of pytest-xdist has a part of the rest to itself, through
-which it goes in order.
+which it goes in order, each run from another place: two runs at once, in two clones, would else take the port of a
+server that the other has ended for a moment.
 """
 
 import itertools
@@ -13,7 +14,8 @@ from pointsman.local.ports import is_free
 _OURS = range(30_000, 32_700)
 _SHARE = 675
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % (len(_OURS) // _SHARE)
-_ports = itertools.cycle(_OURS[_WORKER * _SHARE : (_WORKER + 1) * _SHARE])
+_MINE = _OURS[_WORKER * _SHARE : (_WORKER + 1) * _SHARE]
+_ports = itertools.islice(itertools.cycle(_MINE), os.getpid() * 97 % _SHARE, None)
 
 
 def fresh_port() -> int:

@@ -25,6 +25,7 @@ _FEWEST = 50
 _IDLE = 20
 _PREPARED = 0.6  # of a launch, where nothing tells: a share that holds on the machines that we have seen
 _LOOKED_BACK = 1000  # tokens, on the average of a prompt: a prompt of 2,000 computed at once
+_CROWD = 48  # sequences at a time, by which what the host needs for each shows
 _CLEAR = 1e-3  # seconds by which a step must outlast its launch to count as the GPU's own
 _NEAR = 5e-4
 
@@ -51,6 +52,8 @@ def fit_steps(steps: Sequence[LoggedStep], *, graph_tokens: int) -> StepFit:
     errors = {**dict(zip(GPU, gpu.errors, strict=True)), **dict(zip(HOST, host.errors, strict=True))}
     if sum(_far(step.batch) for step in clean) < _FEWEST:
         errors["prefill_context"] = inf  # whatever the squares say: in short prompts it is lost in what else bends
+    if sum(step.batch.running >= _CROWD for step in hosted) < _FEWEST:
+        errors["host_seq"] = inf  # likewise: among few, launches differ more from run to run than by their number
     prepare = _prepare(steps, StepModel(**values, free_tokens=free))
     if prepare is None:
         prepare, errors["prepare"] = _PREPARED * values["launch_graph"], inf

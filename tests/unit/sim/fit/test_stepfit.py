@@ -110,6 +110,13 @@ def test_what_the_runs_do_not_tell_is_named_with_what_to_record(runs: list[Recor
     assert "not identified" in report.coefficients(found)
 
 
+def test_what_a_sequence_costs_the_host_is_not_told_by_a_few(runs: list[Recording], tmp_path: Path) -> None:
+    crowd = logged(plan(rate=200, prompt=600, name="crowd"), tmp_path / "crowd")
+    assert max(step.batch.running for step in runs[0].steps) < 48 < max(step.batch.running for step in crowd.steps)
+    assert "host_seq" in unidentified(fit(runs))
+    assert "host_seq" not in unidentified(fit([*runs, crowd]))
+
+
 def test_runs_of_different_engines_are_not_fitted_together(runs: list[Recording]) -> None:
     chat, long = runs
     with pytest.raises(UserError, match="fit them apart"):

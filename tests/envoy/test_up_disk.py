@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,6 +161,15 @@ GARBAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+def replace_by(path: Path, make: Callable[[Path], object]) -> None:
+    """Put garbage in the place of a file, which the supervisor may mend between our two steps."""
+    while True:
+        path.unlink(missing_ok=True)
+        with suppress(FileExistsError):
+            make(path)
+            return
+
+
 async def test_garbage_in_the_state_folder_ends_nothing(run: Run, tmp_path: Path) -> None:
     assert run(*UP, "--replicas", "1").returncode == 0
     folder = Folder(tmp_path / "pointsman")
@@ -182,8 +192,7 @@ async def test_garbage_in_the_state_folder_ends_nothing(run: Run, tmp_path: Path
 
     for name, make in GARBAGE.items():
         for path in files:
-            path.unlink(missing_ok=True)
-            make(path)
+            replace_by(path, make)
         stack = told()
         assert stack is not None and stack.pid == before["pid"], name
         for path in files:

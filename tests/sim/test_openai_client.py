@@ -65,6 +65,10 @@ def test_errors_have_the_status_and_body_that_the_client_knows(client: openai.Op
         client.chat.completions.create(model="nope", messages=[{"role": "user", "content": "x"}], stream=True)
     with pytest.raises(openai.BadRequestError, match="n must be at least 1"):
         client.completions.create(model="test-model", prompt="x", n=0)
+    with pytest.raises(openai.BadRequestError, match="asks for a call, and there are no tools"):
+        client.chat.completions.create(
+            model="test-model", messages=[{"role": "user", "content": "x"}], tool_choice="required"
+        )
     with pytest.raises(openai.BadRequestError, match="maximum context length is 1024 tokens"):
         client.completions.create(model="test-model", prompt="x " * 2000)
     with pytest.raises(openai.RateLimitError) as caught:

@@ -176,7 +176,7 @@ def _check_window(prompt: Prompt, *, limit: int | None, window: int) -> None:
 
 
 def _calls(pod: Pod, plan: Plan, chance: Chance) -> list[tools.Token]:
-    if not plan.tools or (plan.tool_style == "responses" and plan.tools_answered):
+    if not (plan.tools or plan.tool_choice) or (plan.tool_style == "responses" and plan.tools_answered):
         return []
     made = tools.calls(plan.tools, choice=plan.tool_choice, style=plan.tool_style, chance=chance, settings=pod.settings)
     return list(tools.call_tokens(made))

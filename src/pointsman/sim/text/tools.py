@@ -86,6 +86,8 @@ def calls(
 ) -> list[Call]:
     """Return the calls of an answer; none where the answer shall be text."""
     functions, least = _allowed(offered, choice)
+    if least and not functions:
+        raise Refusal(400, "tool_choice asks for a call, and there are no tools: add them", param="tool_choice")
     if not functions:
         return []
     count = max(least, 1 if style == "responses" else 0)

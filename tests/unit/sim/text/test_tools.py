@@ -121,6 +121,16 @@ def test_a_choice_that_we_do_not_know_is_refused(choice: Any, complaint: str) ->
         tools.calls([{"name": "a"}], choice=choice, style="chat", chance=Chance(1), settings=Settings(model="m"))
 
 
+@pytest.mark.parametrize("choice", ["required", {"type": "any"}, {"type": "function", "function": {"name": "a"}}])
+def test_a_call_that_is_asked_for_needs_tools(choice: Any) -> None:
+    def calls(wanted: Any) -> list[Any]:
+        return tools.calls([], choice=wanted, style="chat", chance=Chance(1), settings=Settings(model="m"))
+
+    with pytest.raises(Refusal, match="tool"):
+        calls(choice)
+    assert calls("auto") == calls("none") == []
+
+
 def test_arrays_of_arrays_do_not_grow_by_powers() -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(12):
